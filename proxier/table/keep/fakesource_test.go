@@ -1,14 +1,12 @@
 package keep_test
 
 import (
-	"errors"
 	"iter"
 	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
-	"testing"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
@@ -24,7 +22,8 @@ type firewall struct {
 	limits keep.Limits
 	rules  map[string]*rule
 	tags   uint32
-	node   []nft.Row // of no owner
+	node   []nft.Row  // of no owner
+	more   []*nft.Set // of the program
 
 	commits []string // names of the owners of each transaction, "all: " before those of a rewrite
 	asked   []string // names of the owners of calls of Content, after them "-" for less
@@ -47,7 +46,7 @@ func (f *firewall) Program(used func(*nft.Set) bool) *nft.Table {
 	drops := &nft.Counter{Name: "drops"}
 	t := &nft.Table{
 		Family: nft.IPv4, Name: "firewall",
-		Counters: []*nft.Counter{drops}, Sets: []*nft.Set{ports, hosts, limits, counted},
+		Counters: []*nft.Counter{drops}, Sets: append([]*nft.Set{ports, hosts, limits, counted}, f.more...),
 	}
 	services := &nft.Chain{Name: "services", Rules: []nft.Rule{
 		nft.NewRule(nft.In(counted, nft.ThDport())), nft.NewRule(nft.VMap(limits, nft.Priority())),
@@ -55,7 +54,8 @@ func (f *firewall) Program(used func(*nft.Set) bool) *nft.Table {
 	}}
 	if used(banned) {
 		t.Sets = append(t.Sets, banned)
-		services.Rules = append([]nft.Rule{nft.NewRule(nft.In(banned, nft.Saddr(nft.IPv4)), nft.Drop())}, services.Rules...)
+		ban := nft.NewRule(nft.In(banned, nft.Saddr(nft.IPv4)), nft.Drop())
+		services.Rules = append([]nft.Rule{ban}, services.Rules...)
 	}
 	toServices := nft.NewRule(nft.In(hosts, nft.Saddr(nft.IPv4)), nft.Jump(services.Name))
 	input := &nft.Chain{
@@ -241,198 +241,4 @@ func (c *content) remembered(chain string) *content {
 	update := nft.NewRule(nft.Update(clients, 3600e9, nft.Saddr(nft.IPv4)))
 	c.chains, c.sets = []*nft.Chain{{Name: chain, Rules: []nft.Rule{update}}}, []*nft.Set{clients}
 	return c
-}
-
-// newFirewall returns a firewall without rules, in a network namespace of its
-// own. Its Keeper writes no table before the first sync.
-func newFirewall(t *testing.T) *firewall {
-	t.Helper()
-	tabletest.NewNamespace(t)
-	return startFirewall(t)
-}
-
-// startFirewall returns a firewall without rules, as after a start of its
-// process.
-func startFirewall(t *testing.T) *firewall {
-	t.Helper()
-	conn, err := nft.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &firewall{kernel: &tabletest.Kernel{Conn: conn}, limits: keep.DefaultLimits(), rules: make(map[string]*rule)}
-	f.limits.CheckShare = 0 // the scrubber does not rest
-	f.Keeper = keep.New(keep.Config{
-		Table: f.Program(noSet), Source: f, Generation: keep.NewGeneration(),
-		Open: func() (keep.Kernel, error) { return f.kernel, nil }, Limits: &f.limits,
-	})
-	if err := f.Open(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
-func noSet(*nft.Set) bool { return false }
-
-// newServing returns a firewall that was written, with the rules ssh and web.
-func newServing(t *testing.T) *firewall {
-	t.Helper()
-	f := newFirewall(t)
-	f.set("ssh", allow(22).from("10.0.0.1").remembered("allow-ssh"))
-	f.set("web", allow(80).from("10.0.0.1").from("10.0.0.2").limited(10).counted())
-	f.sync(t)
-	f.check(t)
-	f.forget()
-	return f
-}
-
-// set sets what a rule wants. nil removes it.
-func (f *firewall) set(name string, wants *content) *rule {
-	r := f.rules[name]
-	if r == nil {
-		f.tags++
-		r = &rule{name: name, tag: f.tags}
-		f.rules[name] = r
-	}
-	r.wants, r.err = wants, nil
-	f.Touch(r)
-	return r
-}
-
-// forget forgets the recorded calls.
-func (f *firewall) forget() { f.commits, f.asked, f.refused = nil, nil, nil }
-
-func (f *firewall) sync(t *testing.T) {
-	t.Helper()
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// answer makes the next commits end with these errors, and the later ones
-// succeed. It returns the number of commits.
-func (f *firewall) answer(t *testing.T, errs ...error) (commits *int) {
-	commits = new(int)
-	f.kernel.OnCommit = func(_ *nft.Batch, commit func() error) error {
-		var err error
-		if *commits++; *commits <= len(errs) {
-			err = errs[*commits-1]
-		}
-		switch fault := err.(type) {
-		case other:
-			tabletest.LoadNFT(t, string(fault))
-			return commit()
-		case nil:
-			return commit()
-		}
-		if errors.Is(err, nft.ErrUnknownOutcome) {
-			return errors.Join(commit(), err) // the answer is lost
-		}
-		return err
-	}
-	return commits
-}
-
-// other stands for a commit that succeeds unless it expects the generation
-// before another program carried out these commands.
-type other string
-
-func (other) Error() string { return "" }
-
-// rows returns the rows that the table should have.
-func (f *firewall) rows(pinned ...*content) []nft.Row {
-	all := slices.Clone(f.node)
-	for _, r := range f.rules {
-		if r.wants != nil {
-			all = append(all, r.wants.rows...)
-			pinned = append(pinned, r.wants)
-		}
-	}
-	for _, c := range pinned {
-		if id, ok := f.ChainOf(c.rows[0]); ok {
-			_, row := f.Chain(id)
-			all = append(all, row)
-		}
-	}
-	return all
-}
-
-// check compares the table with what the rules want. Chains and sets on demand
-// of pinned contents, which were wanted before, stay.
-func (f *firewall) check(t *testing.T, pinned ...*content) {
-	t.Helper()
-	rows, want := f.rows(pinned...), make(map[string]bool)
-	program := f.Program(func(s *nft.Set) bool {
-		return slices.ContainsFunc(rows, func(r nft.Row) bool { return r.Set == s })
-	})
-	for _, r := range f.rules {
-		if r.wants != nil {
-			program.Chains, pinned = append(program.Chains, r.wants.chains...), append(pinned, r.wants)
-		}
-	}
-	for _, c := range pinned {
-		program.Sets = append(program.Sets, c.sets...)
-		if id, ok := f.ChainOf(c.rows[0]); ok {
-			chain, _ := f.Chain(id)
-			program.Chains = append(program.Chains, chain)
-		}
-	}
-	for _, r := range rows {
-		want[r.String()] = true
-	}
-	for _, s := range program.Sets {
-		want["set "+s.Name] = true
-	}
-	for _, c := range program.Chains {
-		want[chainText(*c, c.Rules)] = true
-	}
-	for _, line := range f.list(t, program) {
-		if !want[line] {
-			t.Errorf("the table has %s, which no rule wants", line)
-		}
-		delete(want, line)
-	}
-	for line := range want {
-		t.Errorf("the table does not have %s", line)
-	}
-}
-
-// list returns the sets, chains and rows in the kernel, without rows of sets
-// that packets fill.
-func (f *firewall) list(t *testing.T, program *nft.Table) (lines []string) {
-	t.Helper()
-	conn := f.kernel.Conn
-	sets, err := conn.Sets(program)
-	for _, s := range sets {
-		lines = append(lines, "set "+s.Name)
-	}
-	for _, s := range []*nft.Set{ports, hosts, limits, counted, banned} {
-		rows, errRows := conn.Rows(program, s)
-		err = errors.Join(err, errRows)
-		for _, r := range rows {
-			lines = append(lines, r.String())
-		}
-	}
-	chains, errChains := conn.Chains(program)
-	err = errors.Join(err, errChains)
-	for _, c := range chains {
-		rules, errRules := conn.Rules(program, c.Name)
-		err = errors.Join(err, errRules)
-		lines = append(lines, chainText(c, rules))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lines
-}
-
-func chainText(c nft.Chain, rules []nft.Rule) string {
-	text := "chain " + c.Name
-	if c.Hook != nil {
-		text += " hook " + c.Hook.Point.String()
-	}
-	for _, r := range rules {
-		text += "; " + r.Text(nft.IPv4)
-	}
-	return text
 }

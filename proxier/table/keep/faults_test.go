@@ -6,153 +6,161 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
-
-// refuse is the answer of a kernel that refuses a message of a rule, or of
-// several if the tag is 0. refuseAll refuses the whole transaction.
-func refuse(errno unix.Errno, tag uint32) error {
-	p := nft.Problem{Op: "add element", Object: "ports 8080", Tag: tag, Errno: errno}
-	return &nft.CommitError{Table: "ip firewall", Problems: []nft.Problem{p}}
-}
-
-func refuseAll(errno unix.Errno) error {
-	return &nft.CommitError{Table: "ip firewall", Problems: []nft.Problem{{Op: "commit", Errno: errno}}}
-}
-
-// allowed returns the ports in the kernel, in order.
-func (f *firewall) allowed(t *testing.T) string {
-	t.Helper()
-	var all []string
-	for _, line := range f.list(t, f.Program(noSet)) {
-		if row, ok := strings.CutPrefix(line, "ports "); ok {
-			port, _, _ := strings.Cut(row, " ")
-			all = append(all, port)
-		}
-	}
-	slices.SortFunc(all, func(a, b string) int { return strings.Compare(fmt.Sprintf("%5s", a), fmt.Sprintf("%5s", b)) })
-	return strings.Join(all, " ")
-}
 
 // The firewall allows ports 22 and 80. Then the rule web moves from port 80 to
 // 8080, and the new rule dns allows port 53. What the kernel answers to an
-// update of these rules, or to a rewrite, determines what it has afterwards.
-// A Resync without faults writes what is wanted.
+// update of these rules, or to a rewrite, determines what the kernel has
+// afterwards. A Resync without faults writes what is wanted.
+//
+// Commas separate the answers to the commits of a sync, semicolons syncs. The
+// answer can refuse a message of web, a message of several rules, or the whole
+// transaction. The columns after it are the numbers of commits and rewrites,
+// the ports that the kernel allows then, and what else follows. fails means
+// that the last sync fails.
 func TestFaults(t *testing.T) {
-	const web = 2 // the tag
-	lost := fmt.Errorf("test: %w", nft.ErrUnknownOutcome)
-	const busy other = "add table ip other\ndelete table ip other"
-	noMemory, conflict, invalid := refuse(unix.ENOMEM, web), refuse(unix.EEXIST, web), refuse(unix.EINVAL, web)
 	for _, tt := range []struct {
-		name              string
-		answers           []error
-		syncs             int // 0 means one
-		ports             string
-		commits, rewrites int
-		calls             string // of Source
-		fails             bool   // the last sync
+		in    string
+		table string
 	}{
-		{name: "update/none", ports: "22 53 8080", commits: 1},
-		{name: "update/memory of a rule", answers: []error{noMemory}, ports: "22 53 80", commits: 2, fails: true},
-		{name: "update/memory of a rule, twice", answers: []error{noMemory, noMemory}, ports: "22 53 80", commits: 3,
-			calls: "stays [web]", fails: true},
-		{name: "update/memory of a message", answers: []error{refuse(unix.ENOMEM, 0)}, ports: "22 53 8080", commits: 2},
-		{name: "update/memory", answers: []error{refuseAll(unix.ENOMEM)}, ports: "22 80", commits: 1, fails: true},
-		{name: "update/memory, three times", answers: slices.Repeat([]error{refuseAll(unix.ENOMEM)}, 3), syncs: 3,
-			ports: "22 53 8080", commits: 4, rewrites: 1},
-
-		{name: "update/invalid rule", answers: []error{invalid}, ports: "22 53 80", commits: 2, calls: "refused [web]"},
-		{name: "update/invalid rule, twice", answers: []error{invalid, invalid}, ports: "22 53", commits: 3,
-			calls: "refused [web]"},
-		{name: "update/invalid rule, then memory", answers: []error{invalid, noMemory}, ports: "22 53 80", commits: 3,
-			calls: "refused [web] stays [web]", fails: true},
-		{name: "update/invalid", answers: []error{refuseAll(unix.EINVAL)}, ports: "22 53 8080", commits: 2, rewrites: 1},
-
-		{name: "update/conflict", answers: []error{conflict}, ports: "22 53 8080", commits: 3, rewrites: 1},
-		{name: "update/conflict, twice", answers: []error{conflict, conflict}, ports: "22 53 8080", commits: 4, rewrites: 1},
-		{name: "update/conflict, also in the rewrite", answers: []error{conflict, nil, conflict}, ports: "22 53 80",
-			commits: 4, rewrites: 1, calls: "refused [web]"},
-		{name: "update/conflict of a message", answers: []error{refuse(unix.EEXIST, 0)}, ports: "22 53 8080", commits: 2},
-		{name: "update/conflict of a message, twice", answers: slices.Repeat([]error{refuse(unix.EEXIST, 0)}, 2),
-			ports: "22 53 8080", commits: 3, rewrites: 1},
-
-		{name: "update/lost answer", answers: []error{lost}, ports: "22 53 8080", commits: 2, rewrites: 1},
-		{name: "update/lost answers", answers: []error{lost, lost}, ports: "22 53 8080", commits: 2, fails: true},
-		{name: "update/permission", answers: slices.Repeat([]error{refuseAll(unix.EPERM)}, 3), syncs: 3, ports: "22 80",
-			commits: 3, fails: true},
-
-		{name: "update/another program", answers: []error{busy}, ports: "22 53 8080", commits: 2},
-		{name: "update/another program, always", answers: slices.Repeat([]error{busy}, 20), ports: "22 80", commits: 20,
-			fails: true},
-		{name: "update/another program changes the table", answers: []error{other("flush chain ip firewall services")},
-			ports: "22 53 8080", commits: 2, rewrites: 1},
-
-		{name: "rewrite/none", ports: "22 53 8080", commits: 1, rewrites: 1},
-		{name: "rewrite/memory of a rule", answers: []error{noMemory}, ports: "22 80", commits: 1, fails: true},
-		{name: "rewrite/memory of a rule, twice", answers: []error{noMemory, noMemory}, syncs: 2, ports: "22 53 80",
-			commits: 3, rewrites: 1, calls: "refused [web]"},
-		{name: "rewrite/memory", answers: []error{refuseAll(unix.ENOMEM)}, ports: "22 80", commits: 1, fails: true},
-		{name: "rewrite/invalid rule", answers: []error{invalid}, ports: "22 53 80", commits: 2, rewrites: 1,
-			calls: "refused [web]"},
-		{name: "rewrite/invalid rule, twice", answers: []error{invalid, invalid}, ports: "22 53", commits: 3, rewrites: 1,
-			calls: "refused [web]"},
-		{name: "rewrite/invalid message", answers: []error{refuse(unix.EINVAL, 0)}, ports: "22 53 8080", commits: 2,
-			rewrites: 1},
-		{name: "rewrite/invalid message, twice", answers: slices.Repeat([]error{refuse(unix.EINVAL, 0)}, 2),
-			ports: "22 80", commits: 2, fails: true},
-		{name: "rewrite/conflict", answers: []error{conflict}, ports: "22 53 8080", commits: 2, rewrites: 1},
-		{name: "rewrite/lost answer", answers: []error{lost}, ports: "22 53 8080", commits: 1, fails: true},
-		{name: "rewrite/another program", answers: []error{busy}, ports: "22 53 8080", commits: 2, rewrites: 1},
-		{name: "rewrite/another program deletes the table", answers: []error{other("delete table ip firewall")},
-			ports: "22 53 8080", commits: 2, rewrites: 1},
+		{"update", `
+			ok                                     | 1 | 0 | 22 53 8080 |
+			ENOMEM web                             | 2 | 0 | 22 53 80   | fails
+			ENOMEM web, ENOMEM web                 | 3 | 0 | 22 53 80   | web stays, fails
+			ENOMEM web, ok; ENOMEM web; ENOMEM web | 5 | 1 | 22 53 8080 |
+			ENOMEM message                         | 2 | 0 | 22 53 8080 |
+			ENOMEM                                 | 1 | 0 | 22 80      | fails
+			ENOMEM; ENOMEM; ENOMEM                 | 4 | 1 | 22 53 8080 |
+			EINVAL web                             | 2 | 0 | 22 53 80   | web refused
+			EINVAL web, EINVAL web                 | 3 | 0 | 22 53      | web refused
+			EINVAL web, ENOMEM web                 | 3 | 0 | 22 53 80   | web refused, web stays, fails
+			EINVAL message                         | 2 | 0 | 22 53 8080 |
+			EINVAL                                 | 2 | 1 | 22 53 8080 |
+			EEXIST web                             | 3 | 1 | 22 53 8080 |
+			EEXIST web, EEXIST web                 | 4 | 1 | 22 53 8080 |
+			EEXIST web, ok, EEXIST web             | 4 | 1 | 22 53 80   | web refused
+			EEXIST message                         | 2 | 0 | 22 53 8080 |
+			EEXIST message, EEXIST message         | 3 | 1 | 22 53 8080 |
+			lost                                   | 2 | 1 | 22 53 8080 |
+			lost, lost                             | 2 | 0 | 22 53 8080 | fails
+			EPERM; EPERM; EPERM                    | 3 | 0 | 22 80      | fails
+			other program                          | 2 | 0 | 22 53 8080 |
+			other program always                   |20 | 0 | 22 80      | fails
+			chain flushed                          | 2 | 1 | 22 53 8080 |
+			table deleted                          | 2 | 1 | 22 53 8080 |`},
+		{"rewrite", `
+			ok                                     | 1 | 1 | 22 53 8080 |
+			ENOMEM web                             | 1 | 0 | 22 80      | fails
+			ENOMEM web; ENOMEM web                 | 3 | 1 | 22 53 80   | web refused
+			ENOMEM                                 | 1 | 0 | 22 80      | fails
+			EINVAL web                             | 2 | 1 | 22 53 80   | web refused
+			EINVAL web, EINVAL web                 | 3 | 1 | 22 53      | web refused
+			EINVAL message                         | 2 | 1 | 22 53 8080 |
+			EINVAL message, EINVAL message         | 2 | 0 | 22 80      | fails
+			EEXIST web                             | 2 | 1 | 22 53 8080 |
+			EEXIST web, EEXIST web                 | 3 | 1 | 22 53 80   | web refused
+			lost                                   | 1 | 0 | 22 53 8080 | fails
+			EPERM                                  | 1 | 0 | 22 80      | fails
+			other program                          | 2 | 1 | 22 53 8080 |
+			chain flushed                          | 2 | 1 | 22 53 8080 |
+			table deleted                          | 2 | 1 | 22 53 8080 |`},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			f := newFirewall(t)
-			f.set("ssh", allow(22).from("10.0.0.1"))
-			f.set("web", allow(80).from("10.0.0.1").counted())
-			f.sync(t)
-			rewrites := f.Stats().Rewrites
-			f.set("web", allow(8080).from("10.0.0.3").counted())
-			f.set("dns", allow(53))
-			if strings.HasPrefix(tt.name, "rewrite") {
-				f.Distrust("test", "test")
-			}
-			commits := f.answer(t, tt.answers...)
-			var err error
-			for range max(tt.syncs, 1) {
-				err = f.Sync()
-			}
-			if ports := f.allowed(t); ports != tt.ports || (err != nil) != tt.fails {
-				t.Errorf("got ports %q and error %v, want %q and error: %v", ports, err, tt.ports, tt.fails)
-			}
-			var calls []string
-			if len(f.refused) > 0 {
-				calls = append(calls, fmt.Sprint("refused ", f.refused))
-			}
-			if len(f.stays) > 0 {
-				calls = append(calls, fmt.Sprint("stays ", f.stays))
-			}
-			if calls := strings.Join(calls, " "); calls != tt.calls {
-				t.Errorf("got calls %q, want %q", calls, tt.calls)
-			}
-			if n := f.Stats().Rewrites - rewrites; *commits != tt.commits || n != tt.rewrites {
-				t.Errorf("got %d commits and %d rewrites, want %d and %d", *commits, n, tt.commits, tt.rewrites)
-			}
-
-			refused := len(f.refused)
-			f.answer(t)
-			if err := f.Resync(); err != nil {
-				t.Fatal(err)
-			}
-			f.check(t)
-			if failing := slices.Collect(f.Failing()); len(failing) > 0 || len(f.refused) != refused || !f.UpToDate() {
-				t.Errorf("at the end: got failing rules %v, refused %v", failing, f.refused)
-			}
-		})
+		for line := range strings.SplitSeq(strings.TrimSpace(tt.table), "\n") {
+			answers, want, _ := strings.Cut(strings.TrimSpace(line), "|")
+			answers = strings.TrimSpace(answers)
+			t.Run(tt.in+"/"+answers, func(t *testing.T) {
+				f := newFirewall(t)
+				f.set("ssh", allow(22).from("10.0.0.1"))
+				f.set("web", allow(80).from("10.0.0.1").counted())
+				f.sync(t)
+				got := f.afterFaults(t, tt.in, answers)
+				if want := strings.Join(strings.Fields(want), " "); got != want {
+					t.Errorf("got\n%s, want\n%s", got, want)
+				}
+				refused := len(f.refused)
+				f.answer(t)
+				if err := f.Resync(); err != nil {
+					t.Fatal(err)
+				}
+				f.check(t)
+				failing := slices.Collect(f.Failing())
+				if len(failing) > 0 || len(f.refused) != refused || !f.UpToDate() {
+					t.Errorf("at the end: got failing rules %v, refused %v", failing, f.refused)
+				}
+			})
+		}
 	}
+}
+
+// afterFaults changes rules, and returns what follows these answers, as in the
+// tables of TestFaults.
+func (f *firewall) afterFaults(t *testing.T, in, answers string) string {
+	t.Helper()
+	rewrites := f.Stats().Rewrites
+	f.set("web", allow(8080).from("10.0.0.3").counted())
+	f.set("dns", allow(53))
+	if in == "rewrite" {
+		f.Distrust("test", "test")
+	}
+	syncs := strings.Split(answers, "; ")
+	var errs []error
+	for _, sync := range syncs {
+		for answer := range strings.SplitSeq(sync, ", ") {
+			errs = append(errs, f.fault(answer)...)
+		}
+	}
+	commits := f.answer(t, errs...)
+	var err error
+	for range syncs {
+		err = f.Sync()
+	}
+	var calls []string
+	for _, name := range f.refused {
+		calls = append(calls, name+" refused")
+	}
+	for _, name := range f.stays {
+		calls = append(calls, name+" stays")
+	}
+	if err != nil {
+		calls = append(calls, "fails")
+	}
+	n := f.Stats().Rewrites - rewrites
+	return strings.TrimSpace(fmt.Sprint(*commits, " | ", n, " | ", f.allowed(t), " | ", strings.Join(calls, ", ")))
+}
+
+// fault returns an answer in the words of TestFaults.
+func (f *firewall) fault(answer string) []error {
+	const program other = "add table ip other\ndelete table ip other"
+	switch answer {
+	case "ok":
+		return []error{nil}
+	case "lost":
+		return []error{errLost}
+	case "other program":
+		return []error{program}
+	case "other program always":
+		return slices.Repeat([]error{program}, 20)
+	case "chain flushed":
+		return []error{other("flush chain ip firewall services")}
+	case "table deleted":
+		return []error{other("delete table ip firewall")}
+	}
+	name, of, _ := strings.Cut(answer, " ")
+	errno := map[string]unix.Errno{
+		"ENOMEM": unix.ENOMEM, "EINVAL": unix.EINVAL, "EEXIST": unix.EEXIST, "EPERM": unix.EPERM,
+	}[name]
+	switch of {
+	case "web":
+		return []error{refuse(errno, f.rules["web"].tag)}
+	case "message":
+		return []error{refuse(errno, 0)}
+	}
+	return []error{refuseAll(errno)}
 }
 
 // The answers to an update and to the rewrite that follows are lost, and the
@@ -161,8 +169,7 @@ func TestLostAnswers(t *testing.T) {
 	f := newServing(t)
 	before := f.rules["web"].wants
 	f.set("web", allow(8080))
-	lost := fmt.Errorf("test: %w", nft.ErrUnknownOutcome)
-	f.answer(t, lost, lost)
+	f.answer(t, errLost, errLost)
 	if err := f.Sync(); err == nil || f.InDoubt() == "" || f.UpToDate() {
 		t.Errorf("got error %v, doubt %q, up to date: %v", err, f.InDoubt(), f.UpToDate())
 	}
@@ -216,5 +223,66 @@ func TestContentWithError(t *testing.T) {
 	}
 	if ports := f.allowed(t); ports != "22 8080" {
 		t.Errorf("without the error: got ports %s, want 22 8080", ports)
+	}
+}
+
+// A chain that nothing needs any more cannot be deleted, because a rule of
+// another program refers to it, or the answer of the kernel is lost. It does no
+// harm, and a later sync deletes it.
+func TestUndeletableChain(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		answer error // to the deletion
+		fails  bool
+	}{
+		{"in use", other("add rule ip firewall mine jump allow-ssh"), false},
+		{"refused", refuseAll(unix.ENOMEM), false},
+		{"lost answer", errLost, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newServing(t)
+			tabletest.LoadNFT(t, "add chain ip firewall mine")
+			f.mustCheck(t)
+			f.set("ssh", allow(22))
+			f.answer(t, nil, tt.answer)
+			if err := f.Sync(); (err != nil) != tt.fails {
+				t.Errorf("got error %v, want one: %v", err, tt.fails)
+			}
+			if f.Stats().CleanupFailures == 0 {
+				t.Error("got no failures to delete a chain")
+			}
+			tabletest.LoadNFT(t, "flush chain ip firewall mine\ndelete chain ip firewall mine")
+			f.answer(t)
+			if err := f.Resync(); err != nil {
+				t.Fatal(err)
+			}
+			left := f.list(t, f.Program(noSet))
+			if slices.ContainsFunc(left, func(line string) bool { return strings.HasPrefix(line, "chain allow-ssh") }) {
+				t.Errorf("the chain was not deleted: got %q", left)
+			}
+		})
+	}
+}
+
+// While another program fights for the table, a conflict causes no rewrite. A
+// rule that fails four times is refused.
+func TestConflictInFight(t *testing.T) {
+	f := newServing(t)
+	f.limits.FirstPause = time.Hour
+	for range 2 {
+		tabletest.LoadNFT(t, "flush ruleset")
+		f.mustCheck(t)
+	}
+	rewrites := f.Stats().Rewrites
+	web := f.set("web", allow(8080))
+	f.answer(t, slices.Repeat([]error{refuse(unix.EEXIST, web.tag)}, 4)...)
+	for n := range 3 {
+		if err := f.Sync(); err == nil || len(f.refused) > 0 {
+			t.Errorf("sync %d: got error %v, refused %v; want an error and none", n+1, err, f.refused)
+		}
+	}
+	f.sync(t)
+	if n := f.Stats().Rewrites - rewrites; n != 0 || len(f.refused) != 1 || f.allowed(t) != "22 80" {
+		t.Errorf("got %d rewrites, refused %v, ports %s; want none, web, 22 80", n, f.refused, f.allowed(t))
 	}
 }

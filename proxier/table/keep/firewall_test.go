@@ -1,264 +1,237 @@
 package keep_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-func (f *firewall) mustCheck(t *testing.T) {
+// newFirewall returns a firewall without rules, in a network namespace of its
+// own. Its Keeper writes no table before the first sync.
+func newFirewall(t *testing.T) *firewall {
 	t.Helper()
-	if err := f.Check(); err != nil {
-		t.Fatal(err)
-	}
+	tabletest.NewNamespace(t)
+	return startFirewall(t)
 }
 
-// atCommits calls see before each commit, with its number.
-func (f *firewall) atCommits(see func(n int)) {
-	n := 0
-	f.kernel.OnCommit = func(_ *nft.Batch, commit func() error) error {
-		n++
-		see(n)
-		return commit()
-	}
-}
-
-// handle returns the handle of the table, which differs if it was replaced.
-func (f *firewall) handle(t *testing.T) uint64 {
+// startFirewall returns a firewall without rules, as after a start of its
+// process.
+func startFirewall(t *testing.T) *firewall {
 	t.Helper()
-	found, _, err := f.kernel.FindTable(f.Program(noSet))
+	conn, err := nft.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return found.Handle
+	f := &firewall{kernel: &tabletest.Kernel{Conn: conn}, limits: keep.DefaultLimits(), rules: make(map[string]*rule)}
+	f.limits.CheckShare = 0 // the scrubber does not rest
+	f.Keeper = keep.New(keep.Config{
+		Table: f.Program(noSet), Source: f, Generation: keep.NewGeneration(),
+		Open: func() (keep.Kernel, error) { return f.kernel, nil }, Limits: &f.limits,
+	})
+	if err := f.Open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
 }
 
-// Another program flushes the ruleset again and again. The first two times, a
-// Check writes the table at once. From then on the repairs wait.
-func TestFlushedRuleset(t *testing.T) {
-	f := newServing(t)
-	f.limits.FirstPause = 100 * time.Millisecond
-	var second time.Time
-	for range 2 {
-		tabletest.LoadNFT(t, "flush ruleset")
-		second = time.Now()
-		f.mustCheck(t)
-		f.check(t)
-	}
-	tabletest.LoadNFT(t, "flush ruleset")
-	for f.handle(t) == 0 && time.Since(second) < 5*time.Second {
-		f.mustCheck(t)
-	}
-	if waited := time.Since(second); waited < f.limits.FirstPause {
-		t.Errorf("the third repair came %v after the second, want %v", waited, f.limits.FirstPause)
-	}
-	f.check(t)
-	if s := f.Stats(); s.Repairs[keep.DamagedTable] != 3 || s.RewriteCauses[keep.RewriteDamage] != 3 {
-		t.Errorf("got repairs %v and rewrites %v, want 3", s.Repairs, s.RewriteCauses)
-	}
-}
+func noSet(*nft.Set) bool { return false }
 
-// A row of several rules stays until the last one goes, also if one comes and
-// one goes at the same time.
-func TestSharedRow(t *testing.T) {
-	f := newServing(t) // 10.0.0.1 belongs to ssh and web
-	web := f.rules["web"].wants
-	hosts := func() (rows []string) {
-		for _, line := range f.list(t, f.Program(noSet)) {
-			if strings.HasPrefix(line, "hosts ") {
-				rows = append(rows, line)
-			}
-		}
-		return rows
-	}
-	for _, step := range []struct {
-		name   string
-		change func()
-		rows   int // of all hosts
-	}{
-		{"the first goes", func() { f.set("ssh", nil) }, 2},
-		{"the last goes and another one comes", func() { f.set("web", nil); f.set("dns", allow(53).from("10.0.0.1")) }, 1},
-		{"one comes and the last goes", func() { f.set("api", allow(443).from("10.0.0.1")); f.set("dns", nil) }, 1},
-		{"the node has it too", func() { f.node = allow(0).from("10.0.0.1").rows[1:]; f.TouchProgram() }, 1},
-		{"the last rule goes", func() { f.set("api", nil) }, 1},
-		{"the node has another one", func() { f.node = allow(0).from("10.0.0.9").rows[1:]; f.TouchProgram() }, 1},
-	} {
-		step.change()
-		rewrites := f.Stats().Rewrites
-		f.sync(t)
-		if n := f.Stats().Rewrites; n != rewrites {
-			t.Errorf("%s: everything was written", step.name)
-		}
-		if rows := hosts(); len(rows) != step.rows {
-			t.Errorf("%s: got rows %q, want %d", step.name, rows, step.rows)
-		}
-		f.check(t, web, allow(0).remembered("allow-ssh"))
-	}
-}
-
-// A rule that changes before and after a sync is written once in each of them.
-func TestTouchedAgain(t *testing.T) {
-	f := newServing(t)
-	for _, port := range []uint16{81, 82, 83} {
-		f.set("web", allow(port))
-		f.Touch(f.rules["web"])
-		f.sync(t)
-		f.Touch(f.rules["web"])
-	}
-	f.sync(t) // without a difference
-	if want := []string{"web", "web", "web", "web"}; !slices.Equal(f.commits, want) || !slices.Equal(f.asked, want) {
-		t.Errorf("got transactions %q and calls of Content for %q, want %q", f.commits, f.asked, want)
-	}
-}
-
-// Chains and sets on demand are written when they are first needed. They stay
-// until everything is written, which deletes those that nothing needs. A set
-// that packets fill keeps its elements. A set that rows fill exists while it
-// has rows.
-func TestOnDemand(t *testing.T) {
-	f := newServing(t)
-	web, ssh := f.rules["web"].wants, f.rules["ssh"].wants // limited to 10, and with the set of clients
-	tabletest.LoadNFT(t, "add element ip firewall clients { 10.7.7.7 timeout 1h }")
-	client := func() bool {
-		return strings.Contains(tabletest.NFT(t, "", "list", "set", "ip", "firewall", "clients"), "10.7.7.7")
-	}
-	rewrite := func() {
-		f.Distrust("test", "test")
-		f.sync(t)
-	}
-	rewrite()
-	if f.check(t); !client() {
-		t.Error("a rewrite deleted a client")
-	}
-	f.set("web", allow(80).limited(20).bans("192.0.2.1").bans("192.0.2.2"))
-	f.sync(t)
-	f.check(t, web)
-	f.set("web", allow(80).bans("192.0.2.2"))
-	f.set("ssh", nil)
-	f.sync(t)
-	if f.check(t, web, allow(80).limited(20), ssh); !f.Uses(banned) || !client() {
-		t.Error("a change of another host deleted a set")
-	}
-	f.set("web", nil)
-	f.sync(t)
-	if f.check(t, web, allow(80).limited(20), ssh); f.Uses(banned) {
-		t.Error("a set on demand has rows, want none")
-	}
-	rewrite()
-	f.check(t) // also an empty firewall needs no chain
-	f.set("web", web)
-	f.set("ssh", ssh)
-	f.set("ban", allow(0).bans("192.0.2.1"))
-	f.sync(t)
-	if f.check(t); client() {
-		t.Error("a deleted set kept a client")
-	}
-}
-
-// So many chains on demand may be unused that everything is written.
-func TestManyUnusedChains(t *testing.T) {
-	f := newServing(t)
-	for rate := range 1002 {
-		f.set(fmt.Sprint(rate), allow(uint16(1000+rate)).limited(100+rate))
-	}
-	f.sync(t)
-	for name := range f.rules {
-		if name != "web" && name != "ssh" {
-			f.set(name, nil)
-		}
-	}
-	f.sync(t)
-	f.check(t)
-	if s := f.Stats(); s.RewriteCauses[keep.RewriteUnused] != 1 {
-		t.Errorf("got rewrites %v, want one because of unused chains", s.RewriteCauses)
-	}
-}
-
-// A table that no packet uses is written in several transactions. The last one
-// adds the base chains, so that packets meet nothing or everything.
-func TestColdStart(t *testing.T) {
+// newServing returns a firewall that was written, with the rules ssh and web.
+func newServing(t *testing.T) *firewall {
+	t.Helper()
 	f := newFirewall(t)
-	f.limits.ColdBytes = 1000
-	for port := range uint16(100) {
-		f.set(fmt.Sprint("rule-", port), allow(port).remembered(fmt.Sprint("allow-", port)))
-	}
-	commits := 0
-	f.atCommits(func(n int) {
-		commits = n
-		if base, err := f.kernel.BaseChains(nft.IPv4); err != nil || len(base) > 0 {
-			t.Errorf("before transaction %d: got base chains %v and error %v, want none", n, base, err)
-		}
-	})
+	f.set("ssh", allow(22).from("10.0.0.1").remembered("allow-ssh"))
+	f.set("web", allow(80).from("10.0.0.1").from("10.0.0.2").limited(10).counted())
 	f.sync(t)
-	if f.check(t); commits < 10 || len(f.commits) != 1 {
-		t.Errorf("got %d transactions, want 10 or more; completed %d", commits, len(f.commits))
+	f.check(t)
+	f.forget()
+	return f
+}
+
+// set sets what a rule wants. nil removes it.
+func (f *firewall) set(name string, wants *content) *rule {
+	r := f.rules[name]
+	if r == nil {
+		f.tags++
+		r = &rule{name: name, tag: f.tags}
+		f.rules[name] = r
 	}
-	if f.Stats().Rewrites != 1 || f.InDoubt() != "" {
-		t.Errorf("got %d rewrites and doubt %q, want 1 and none", f.Stats().Rewrites, f.InDoubt())
+	r.wants, r.err = wants, nil
+	f.Touch(r)
+	return r
+}
+
+// forget forgets the recorded calls.
+func (f *firewall) forget() { f.commits, f.asked, f.refused = nil, nil, nil }
+
+func (f *firewall) sync(t *testing.T) {
+	t.Helper()
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// After a restart, the Keeper writes the table that it finds. It does not
-// delete it, rows that count packets keep their numbers, and the next
-// transaction deletes what nothing needs any more.
-func TestRestart(t *testing.T) {
-	old := newServing(t)
-	tabletest.LoadNFT(t, "delete element ip firewall counted { 80 }\n"+
-		"add element ip firewall counted { 80 counter packets 7 bytes 700, 81 counter packets 8 bytes 800 }")
-	table := old.handle(t)
-	f := startFirewall(t)
-	f.set("web", allow(80).from("10.0.0.3").counted())
-	f.set("api", allow(443).counted())
-	var extra []string
-	f.atCommits(func(n int) {
-		for _, line := range f.list(t, f.Program(noSet)) {
-			if n == 2 && (strings.Contains(line, "allow-ssh") || strings.Contains(line, "clients")) {
-				extra = append(extra, line)
-			}
+// answer makes the next commits end with these errors, and the later ones
+// succeed. It returns the number of commits.
+func (f *firewall) answer(t *testing.T, errs ...error) (commits *int) {
+	commits = new(int)
+	f.kernel.OnCommit = func(_ *nft.Batch, commit func() error) error {
+		var err error
+		if *commits++; *commits <= len(errs) {
+			err = errs[*commits-1]
 		}
-	})
-	f.sync(t)
-	f.check(t)
-	if f.handle(t) != table || len(extra) == 0 || f.Stats().Transactions != 2 {
-		t.Errorf("got another table: %v; before transaction 2 of %d: %q",
-			f.handle(t) != table, f.Stats().Transactions, extra)
+		switch fault := err.(type) {
+		case other:
+			tabletest.LoadNFT(t, string(fault))
+			return commit()
+		case nil:
+			return commit()
+		}
+		if err == errLost {
+			err = errors.Join(commit(), err)
+		}
+		return err
 	}
-	if list := tabletest.NFT(t, "", "list", "set", "ip", "firewall", "counted"); !strings.Contains(list, "packets 7 ") {
-		t.Errorf("the counted packets are lost:\n%s", list)
+	return commits
+}
+
+// errLost is the answer to a commit that succeeds, whose answer is lost.
+var errLost = fmt.Errorf("test: %w", nft.ErrUnknownOutcome)
+
+// other stands for a commit that succeeds unless it expects the generation
+// before another program carried out these commands.
+type other string
+
+func (other) Error() string { return "" }
+
+// rows returns the rows that the table should have.
+func (f *firewall) rows(pinned ...*content) []nft.Row {
+	all := slices.Clone(f.node)
+	for _, r := range f.rules {
+		if r.wants != nil {
+			all = append(all, r.wants.rows...)
+			pinned = append(pinned, r.wants)
+		}
+	}
+	for _, c := range pinned {
+		if id, ok := f.ChainOf(c.rows[0]); ok {
+			_, row := f.Chain(id)
+			all = append(all, row)
+		}
+	}
+	return all
+}
+
+// check compares the table with what the rules want. Chains and sets on demand
+// of pinned contents, which were wanted before, stay.
+func (f *firewall) check(t *testing.T, pinned ...*content) {
+	t.Helper()
+	rows, want := f.rows(pinned...), make(map[string]bool)
+	program := f.Program(func(s *nft.Set) bool {
+		return slices.ContainsFunc(rows, func(r nft.Row) bool { return r.Set == s })
+	})
+	for _, r := range f.rules {
+		if r.wants != nil {
+			program.Chains, pinned = append(program.Chains, r.wants.chains...), append(pinned, r.wants)
+		}
+	}
+	for _, c := range pinned {
+		program.Sets = append(program.Sets, c.sets...)
+		if id, ok := f.ChainOf(c.rows[0]); ok {
+			chain, _ := f.Chain(id)
+			program.Chains = append(program.Chains, chain)
+		}
+	}
+	for _, r := range rows {
+		want[r.String()] = true
+	}
+	for _, s := range program.Sets {
+		want["set "+s.Name] = true
+	}
+	for _, c := range program.Chains {
+		want[chainText(*c, c.Rules)] = true
+	}
+	for _, line := range f.list(t, program) {
+		if !want[line] {
+			t.Errorf("the table has %s, which no rule wants", line)
+		}
+		delete(want, line)
+	}
+	for line := range want {
+		t.Errorf("the table does not have %s", line)
 	}
 }
 
-// A table of another form is replaced in one transaction. Until the next one,
-// copies of the base chains are called after them.
-func TestTakeover(t *testing.T) {
-	f := newFirewall(t)
-	tabletest.LoadNFT(t, `table ip firewall {
-		set old-clients { type ipv4_addr; }
-		chain mine { type filter hook input priority 0; }
-	}`)
-	f.set("ssh", allow(22).remembered("allow-ssh"))
-	table := f.handle(t)
-	copies := "none"
-	f.atCommits(func(n int) {
-		if n == 2 {
-			copies = tabletest.NFT(t, "", "list", "chain", "ip", "firewall", "takeover-input")
+// list returns the sets, chains and rows in the kernel, without rows of sets
+// that packets fill.
+func (f *firewall) list(t *testing.T, program *nft.Table) (lines []string) {
+	t.Helper()
+	conn := f.kernel.Conn
+	sets, err := conn.Sets(program)
+	for _, s := range sets {
+		lines = append(lines, "set "+s.Name)
+	}
+	for _, s := range []*nft.Set{ports, hosts, limits, counted, banned} {
+		rows, errRows := conn.Rows(program, s)
+		err = errors.Join(err, errRows)
+		for _, r := range rows {
+			lines = append(lines, r.String())
 		}
-	})
-	f.sync(t)
-	f.check(t)
-	if !strings.Contains(copies, "hook input priority filter + 1;") || !strings.Contains(copies, "jump services") {
-		t.Errorf("before the second transaction: got copies\n%s", copies)
 	}
-	if f.handle(t) == table || f.Stats().Transactions != 2 {
-		t.Errorf("got the same table: %v, %d transactions", f.handle(t) == table, f.Stats().Transactions)
+	chains, errChains := conn.Chains(program)
+	err = errors.Join(err, errChains)
+	for _, c := range chains {
+		rules, errRules := conn.Rules(program, c.Name)
+		err = errors.Join(err, errRules)
+		lines = append(lines, chainText(c, rules))
 	}
-	if list := tabletest.NFT(t, "", "list", "set", "ip", "firewall", "clients"); !strings.Contains(list, "10.9.9.9") {
-		t.Errorf("the client of the foreign table is lost:\n%s", list)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return lines
+}
+
+func chainText(c nft.Chain, rules []nft.Rule) string {
+	text := "chain " + c.Name
+	if c.Hook != nil {
+		text += " hook " + c.Hook.Point.String()
+	}
+	for _, r := range rules {
+		text += "; " + r.Text(nft.IPv4)
+	}
+	return text
+}
+
+// refuse is the answer of a kernel that refuses a message of a rule, or of
+// several if the tag is 0. refuseAll refuses the whole transaction.
+func refuse(errno unix.Errno, tag uint32) error {
+	p := nft.Problem{Op: "add element", Object: "ports 8080", Tag: tag, Errno: errno}
+	return &nft.CommitError{Table: "ip firewall", Problems: []nft.Problem{p}}
+}
+
+func refuseAll(errno unix.Errno) error {
+	return &nft.CommitError{Table: "ip firewall", Problems: []nft.Problem{{Op: "commit", Errno: errno}}}
+}
+
+// allowed returns the ports in the kernel, in order.
+func (f *firewall) allowed(t *testing.T) string {
+	t.Helper()
+	var all []string
+	for _, line := range f.list(t, f.Program(noSet)) {
+		if row, ok := strings.CutPrefix(line, "ports "); ok {
+			port, _, _ := strings.Cut(row, " ")
+			all = append(all, port)
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int { return strings.Compare(fmt.Sprintf("%5s", a), fmt.Sprintf("%5s", b)) })
+	return strings.Join(all, " ")
 }
