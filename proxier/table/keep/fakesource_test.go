@@ -19,6 +19,7 @@ import (
 type firewall struct {
 	*keep.Keeper
 	kernel *tabletest.Kernel
+	table  string
 	limits keep.Limits
 	rules  map[string]*rule
 	tags   uint32
@@ -45,7 +46,7 @@ var (
 func (f *firewall) Program(used func(*nft.Set) bool) *nft.Table {
 	drops := &nft.Counter{Name: "drops"}
 	t := &nft.Table{
-		Family: nft.IPv4, Name: "firewall",
+		Family: nft.IPv4, Name: f.table,
 		Counters: []*nft.Counter{drops}, Sets: append([]*nft.Set{ports, hosts, limits, counted}, f.more...),
 	}
 	services := &nft.Chain{Name: "services", Rules: []nft.Rule{

@@ -19,21 +19,23 @@ import (
 func newFirewall(t *testing.T) *firewall {
 	t.Helper()
 	tabletest.NewNamespace(t)
-	return startFirewall(t)
+	return startFirewall(t, "firewall", keep.NewGeneration())
 }
 
 // startFirewall returns a firewall without rules, as after a start of its
 // process.
-func startFirewall(t *testing.T) *firewall {
+func startFirewall(t *testing.T, table string, generation *keep.Generation) *firewall {
 	t.Helper()
 	conn, err := nft.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &firewall{kernel: &tabletest.Kernel{Conn: conn}, limits: keep.DefaultLimits(), rules: make(map[string]*rule)}
+	f := &firewall{
+		kernel: &tabletest.Kernel{Conn: conn}, table: table, limits: keep.DefaultLimits(), rules: make(map[string]*rule),
+	}
 	f.limits.CheckShare = 0 // the scrubber does not rest
 	f.Keeper = keep.New(keep.Config{
-		Table: f.Program(noSet), Source: f, Generation: keep.NewGeneration(),
+		Table: f.Program(noSet), Source: f, Generation: generation,
 		Open: func() (keep.Kernel, error) { return f.kernel, nil }, Limits: &f.limits,
 	})
 	if err := f.Open(); err != nil {

@@ -261,7 +261,7 @@ func TestRestart(t *testing.T) {
 	tabletest.LoadNFT(t, "delete element ip firewall counted { 80 }\n"+
 		"add element ip firewall counted { 80 counter packets 7 bytes 700, 81 counter packets 8 bytes 800 }")
 	table := old.handle(t)
-	f := startFirewall(t)
+	f := startFirewall(t, "firewall", keep.NewGeneration())
 	f.set("web", allow(80).from("10.0.0.3").counted())
 	f.set("api", allow(443).counted())
 	var extra []string
@@ -310,4 +310,45 @@ func TestTakeover(t *testing.T) {
 	if list := tabletest.NFT(t, "", "list", "set", "ip", "firewall", "clients"); !strings.Contains(list, "10.9.9.9") {
 		t.Errorf("the client of the foreign table is lost:\n%s", list)
 	}
+}
+
+// Keepers that share a Generation do not take each other for other programs,
+// but notice those.
+func TestTwoKeepers(t *testing.T) {
+	generation := keep.NewGeneration()
+	tabletest.NewNamespace(t)
+	a, b := startFirewall(t, "a", generation), startFirewall(t, "b", generation)
+	scrubbed := func() bool {
+		a.mustCheck(t)
+		b.mustCheck(t)
+		return a.Scrubbed() && b.Scrubbed()
+	}
+	for port := range uint16(3) {
+		a.set("rule", allow(port))
+		b.set("rule", allow(port))
+		a.sync(t)
+		b.sync(t)
+	}
+	for range 10 {
+		scrubbed()
+	}
+	for port := range uint16(3) {
+		a.set("rule", allow(100+port))
+		a.sync(t)
+		if !scrubbed() {
+			t.Fatal("a commit of another Keeper is foreign")
+		}
+	}
+	for _, f := range []*firewall{a, b} { // more rules than a Check compares
+		for port := range uint16(200) {
+			f.set(fmt.Sprint("rule-", port), allow(1000+port))
+		}
+		f.sync(t)
+	}
+	tabletest.LoadNFT(t, "add table ip other")
+	if scrubbed() {
+		t.Error("a commit of another program is not foreign")
+	}
+	a.check(t)
+	b.check(t)
 }
