@@ -90,28 +90,32 @@ func TestDamages(t *testing.T) {
 // last ones.
 func TestFlushedSetWithoutCounts(t *testing.T) {
 	const rules = 12
-	for _, tt := range []struct {
-		name string
-		stay int // the rule that stays
-	}{{"first", 0}, {"middle", rules / 2}, {"last", rules - 1}} {
-		t.Run(tt.name, func(t *testing.T) {
+	for name, stay := range map[string]int{"first": 0, "middle": rules / 2, "last": rules - 1} {
+		t.Run(name, func(t *testing.T) {
 			f := newFirewall(t)
 			f.kernel.NoCounts = true
 			for i := range rules {
-				f.set(fmt.Sprintf("rule-%02d", i), allow(uint16(1000+i)).limited(10))
+				f.node = append(f.node, allow(0).from(fmt.Sprint("10.0.0.", i)).rows[1])
+				f.set(fmt.Sprintf("rule-%02d", i), allow(uint16(1000+i)).limited(10).from(fmt.Sprint("10.0.1.", i)))
 			}
 			f.sync(t)
 			for i := range rules {
-				if i != tt.stay {
+				if i != stay {
 					f.set(fmt.Sprintf("rule-%02d", i), nil)
 					f.sync(t)
 				}
 			}
-			for _, set := range []string{"ports", "limits"} {
-				tabletest.LoadNFT(t, "flush map ip firewall "+set)
+			f.node = f.node[stay:][:1]
+			f.set(fmt.Sprintf("rule-%02d", stay), allow(uint16(1000+stay)).limited(10))
+			f.sync(t)
+			if err := f.Verify(); err != nil {
+				t.Error(err)
+			}
+			for _, command := range []string{"flush map ip firewall ports", "flush set ip firewall hosts"} {
+				tabletest.LoadNFT(t, command)
 				var d *keep.Damage
 				if err := f.Verify(); !errors.As(err, &d) || d.Kind != keep.DamagedRows {
-					t.Errorf("set %s: got %v, want damage of kind %s", set, err, keep.DamagedRows)
+					t.Errorf("%s: got %v, want damage of kind %s", command, err, keep.DamagedRows)
 				}
 				f.mustCheck(t)
 				f.check(t)
