@@ -1,0 +1,96 @@
+package keep_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
+)
+
+// Whatever happens, the table is as it is wanted after a Resync and a few
+// Checks without faults.
+func TestRandomHistories(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			f := newServing(t) // its rules need all that is on demand
+			f.limits = keep.Limits{PartCost: 4, HeavyCost: 3, Time: time.Hour, Burst: time.Hour, ColdBytes: 1000}
+			for range 10 {
+				f.randomChange(random)
+				f.answer(t, randomFaults(random)...)
+				switch random.IntN(8) { // with and without errors
+				case 0:
+					_ = f.Check()
+				case 1:
+					_ = f.Resync()
+				case 2:
+					f.Distrust("test", "test")
+				}
+				if err := f.Sync(); err != nil && random.IntN(2) == 0 {
+					continue
+				}
+				f.answer(t)
+				f.mustCheck(t)
+				if err := f.Resync(); err != nil {
+					t.Fatal(err)
+				}
+				for range 5 {
+					f.mustCheck(t)
+				}
+				f.check(t)
+				failing := slices.Collect(f.Failing())
+				if len(failing) > 0 || !f.UpToDate() || t.Failed() {
+					t.Fatalf("got failing rules %v, up to date: %v", failing, f.UpToDate())
+				}
+			}
+		})
+	}
+}
+
+// randomChange changes up to three rules.
+func (f *firewall) randomChange(random *rand.Rand) {
+	for range random.IntN(4) {
+		i := random.IntN(6)
+		c := allow(uint16(100*i + random.IntN(3))).from(fmt.Sprint("10.0.0.", random.IntN(4)))
+		switch random.IntN(5) {
+		case 0:
+			c = nil
+		case 1:
+			c.limited(10)
+		case 2:
+			c.remembered(fmt.Sprint("allow-", i))
+		case 3:
+			c.bans(fmt.Sprint("192.0.2.", i))
+		case 4:
+			c.counted()
+		}
+		f.set(fmt.Sprint("rule-", i), c).cost = random.IntN(5)
+	}
+}
+
+// randomFaults returns up to five answers to commits.
+func randomFaults(random *rand.Rand) (errs []error) {
+	const objects = `table ip firewall {
+		map ports { type inet_service : verdict; }
+		set hosts { type ipv4_addr; }
+		chain services { }
+	}
+	` // also if there is no table
+	for range random.IntN(6) {
+		errno := pick(random, unix.ENOMEM, unix.EINVAL, unix.EEXIST, unix.EPERM)
+		errs = append(errs, pick[error](random, nil, errLost,
+			refuseAll(errno), refuse(errno, 0), refuse(errno, 1), refuse(errno, 2), refuse(errno, 3), refuse(errno, 4),
+			other("add table ip other\ndelete table ip other"), other("flush ruleset"),
+			other(objects+"flush chain ip firewall services"), other(objects+"flush set ip firewall hosts"),
+			other(objects+"add element ip firewall ports { 9 : accept }"),
+		))
+	}
+	return errs
+}
+
+func pick[T any](random *rand.Rand, from ...T) T { return from[random.IntN(len(from))] }
