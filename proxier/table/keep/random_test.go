@@ -87,7 +87,7 @@ func randomFaults(random *rand.Rand) (errs []error) {
 			refuseAll(errno), refuse(errno, 0), refuse(errno, 1), refuse(errno, 2), refuse(errno, 3), refuse(errno, 4),
 			other("add table ip other\ndelete table ip other"), other("flush ruleset"),
 			other(objects+"flush chain ip firewall services"), other(objects+"flush set ip firewall hosts"),
-			other(objects+"add element ip firewall ports { 9 : accept }"),
+			other(objects+"flush map ip firewall ports"),
 		))
 	}
 	return errs
