@@ -13,8 +13,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// A firewall is the Source of a small table. Its owners are rules, which allow
-// packets to ports, limit them, and ban hosts. It records the calls of the
+// A firewall is a Source: a small table whose owners are rules, which allow
+// packets to ports, limit them, and ban hosts. It records the calls of its
 // Keeper.
 type firewall struct {
 	*keep.Keeper

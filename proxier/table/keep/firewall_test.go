@@ -31,7 +31,8 @@ func startFirewall(t *testing.T, table string, generation *keep.Generation) *fir
 		t.Fatal(err)
 	}
 	f := &firewall{
-		kernel: &tabletest.Kernel{Conn: conn}, table: table, limits: keep.DefaultLimits(), rules: make(map[string]*rule),
+		kernel: &tabletest.Kernel{Conn: conn}, table: table,
+		limits: keep.DefaultLimits(), rules: make(map[string]*rule),
 	}
 	f.limits.CheckShare = 0 // the scrubber does not rest
 	f.Keeper = keep.New(keep.Config{
