@@ -98,5 +98,6 @@ func (k *writer) commitRepair(d *Damage) error {
 		return d
 	}
 	k.countRepair(d, now)
+	k.verified = -1 // the next Check counts the rows: there may be another one in place of a lost one
 	return nil
 }
