@@ -53,7 +53,7 @@ func (d *desired) setNode(n *cluster.Node, nodePortAddrs []netip.Addr) bool {
 	if before.Equal(n) {
 		return false
 	}
-	for _, s := range d.services {
+	for _, s := range d.allServices() {
 		d.markDirty(s)
 	}
 	return true

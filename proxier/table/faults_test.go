@@ -141,7 +141,7 @@ func TestRepairWithoutMemory(t *testing.T) {
 	answer(table, problem(unix.EINVAL, tag))
 	tabletest.SetEndpoint(table, web, tabletest.Endpoint("10.244.9.9"))
 	tabletest.Sync(t, table)
-	answer(table, problem(unix.ENOMEM, tag))
+	answer(table, problem(unix.ENOMEM, tag), problem(unix.EINVAL, tag))
 	tabletest.LoadNFT(t, "flush chain ip kube-proxy services")
 	mustFail(t, table.Check())
 	tabletest.Sync(t, table)
@@ -306,4 +306,53 @@ func TestAffinityAfterRefusedRewrite(t *testing.T) {
 	if len(second.ids.known)+len(second.ids.knownSets) > 0 {
 		t.Error("the ids of the earlier process are kept for ever")
 	}
+}
+
+// A rewrite refuses Services that did not change, and then fails. The kernel
+// keeps what it has, so the next sync begins with what is wanted: the Services
+// are neither refused nor deleted.
+func TestRefusedInFailedRewrite(t *testing.T) {
+	const updates = 3 // the third one that fails is followed by a rewrite
+	for name, faults := range map[string]func(b uint32) []error{
+		"less":    func(b uint32) []error { return []error{problem(unix.EINVAL, b), unix.ENOBUFS} },
+		"nothing": func(b uint32) []error { return []error{problem(unix.EINVAL, b), problem(unix.EINVAL, b), unix.ENOBUFS} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			tabletest.NewNamespace(t)
+			table := newSample(t)
+			tabletest.SetEndpoint(table, lb, tabletest.Endpoint("10.244.9.9"))
+			answer(table, append([]error{unix.ENOBUFS, unix.ENOBUFS, unix.ENOBUFS}, faults(tagOf(table, web))...)...)
+			for range updates {
+				mustFail(t, table.Sync())
+			}
+			table.keeper.Distrust(keep.RewriteFailure, "test")
+			tabletest.Sync(t, table)
+			checkTable(t, table)
+			if n := failing(table); n != 0 || committedPlan(table, web) == nil {
+				t.Errorf("got %d refused service ports, want none", n)
+			}
+		})
+	}
+}
+
+// A Service replaces another one with the same ClusterIP and endpoint. Rows
+// that both have are not written.
+func TestSharedRowsOfReplacedService(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	set := func(name string) {
+		svc := tabletest.Service(name, "10.96.0.111", nil)
+		table.SetService(svc)
+		tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.9.9"))
+	}
+	set("before")
+	tabletest.Sync(t, table)
+	written := table.Stats().RowsWritten
+	table.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "before"})
+	set("after")
+	tabletest.Sync(t, table)
+	if n := table.Stats().RowsWritten - written; n != 4 { // the class and the target of the frontend
+		t.Errorf("got %d rows written, want 4", n)
+	}
+	checkTable(t, table)
 }

@@ -96,11 +96,7 @@ func (k *writer) parts() []part {
 // pendingParts returns the owners that changed since they were written, in the
 // smallest parts between which no row moves.
 func (k *writer) pendingParts() []part {
-	k.pending = slices.DeleteFunc(k.pending, func(o Owner) bool {
-		kept := o.Kept()
-		kept.queued = kept.pending
-		return !kept.pending
-	})
+	k.dequeue()
 	parts, total := make([]part, 0, len(k.pending)), 0
 	for _, o := range k.pending {
 		cost := k.source.Cost(o, o.Kept().have)

@@ -15,9 +15,23 @@ import (
 // endpoint were on this node.
 const rowBytes = 45
 
-// rewrite writes everything.
-func (k *writer) rewrite() (err error) {
+// rewrite writes everything. If it fails, the next sync begins with the wanted
+// contents again: what the failures decided was not committed.
+func (k *writer) rewrite() error {
 	k.retry()
+	err := k.rewriteAgain()
+	if err != nil {
+		for o := range k.failing {
+			k.Touch(o)
+		}
+	}
+	k.dequeue()
+	return err
+}
+
+// rewriteAgain tries to write everything until it succeeds, or until a failure
+// ends the sync.
+func (k *writer) rewriteAgain() (err error) {
 	isolate := false
 	for range maxAttempts {
 		var tx *transaction

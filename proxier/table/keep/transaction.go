@@ -18,7 +18,7 @@ type transaction struct {
 	changes        []Change
 	program        *nft.Table
 	rows           []nft.Row   // of no owner
-	removed, added []taggedRow // of no owner, and of owners that the kernel has
+	removed, added []taggedRow // of no owner, and of owners in an update
 	repaired       []*nft.Chain
 
 	demand         map[uint32]bool // new chains on demand
@@ -48,25 +48,27 @@ func (tx *transaction) plan(o Owner) error {
 	return err
 }
 
-// streams reports whether the rows of a change are written without those that
-// the kernel has: it has none.
-func (tx *transaction) streams(c Change) bool { return tx.whole || c.Before == nil }
-
-// compare finds the rows to remove and to add.
+// compare finds the rows to remove and to add. A rewrite adds all rows of
+// owners, so it computes them only when they are written.
 func (tx *transaction) compare() {
 	tx.rows = tx.source.Rows()
 	tx.compareRows(0, tx.have.rows, tx.rows)
+	if tx.whole {
+		return
+	}
 	var before, after []nft.Row
 	for _, c := range tx.changes {
-		if tx.streams(c) {
-			continue
-		}
-		before, after = c.Before.Rows(before[:0]), after[:0]
-		if c.Next != nil {
-			after = c.Next.Rows(after)
-		}
+		before, after = rowsOf(before[:0], c.Before), rowsOf(after[:0], c.Next)
 		tx.compareRows(c.Owner.Tag(), before, after)
 	}
+}
+
+// rowsOf appends the rows of a content, which may be nil.
+func rowsOf(to []nft.Row, c Content) []nft.Row {
+	if c == nil {
+		return to
+	}
+	return c.Rows(to)
 }
 
 // compareRows compares two lists of rows. Those of shared sets are counted.

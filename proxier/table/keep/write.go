@@ -90,7 +90,7 @@ func (tx *transaction) writeOwner(c Change) {
 			tx.to.AddSet(set)
 		}
 	}
-	if !tx.streams(c) {
+	if !tx.whole && c.Before != nil {
 		after = changedChains(&nft.Table{Chains: c.Before.Chains()}, &nft.Table{Chains: after})
 	}
 	tx.writeChains(after...)
@@ -105,12 +105,12 @@ func (tx *transaction) writeRows(flush func() error) error {
 	for _, r := range append(added, tx.added...) {
 		tx.addRow(r)
 	}
+	if !tx.whole {
+		return nil
+	}
 	var rows []nft.Row
 	for _, c := range tx.changes {
-		if c.Next == nil || !tx.streams(c) {
-			continue
-		}
-		rows = c.Next.Rows(rows[:0])
+		rows = rowsOf(rows[:0], c.Next)
 		for _, r := range rows {
 			tx.stream(taggedRow{r, c.Owner.Tag()})
 		}
@@ -122,14 +122,12 @@ func (tx *transaction) writeRows(flush func() error) error {
 	return nil
 }
 
-// stream writes a row of an owner of which the kernel has nothing.
+// stream writes a row of an owner in a rewrite.
 func (tx *transaction) stream(r taggedRow) {
-	if tx.source.Shared(r.Set) && tx.shared.add(r, 1)+tx.have.shared[rowKey{r.Set, r.Key}] > 0 {
+	if tx.source.Shared(r.Set) && tx.shared.add(r, 1) > 0 || tx.keepCounted(r) {
 		return
 	}
-	if !tx.keepCounted(r) {
-		tx.addRow(r)
-	}
+	tx.addRow(r)
 }
 
 // changesUse reports whether a set on demand has rows, and had none before, or

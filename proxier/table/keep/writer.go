@@ -1,6 +1,9 @@
 package keep
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // writer writes changes of a table.
 type writer struct {
@@ -20,6 +23,18 @@ func (k *writer) Touch(o Owner) {
 		k.pending = append(k.pending, o)
 	}
 	kept.queued, kept.pending, kept.deferred = true, true, false
+}
+
+// dequeue removes the owners that were written from those that changed.
+func (k *writer) dequeue() {
+	k.pending = slices.DeleteFunc(k.pending, func(o Owner) bool {
+		kept := o.Kept()
+		kept.queued = kept.pending
+		return !kept.pending
+	})
+	if len(k.pending) == 0 {
+		k.pending = nil // which can be large
+	}
 }
 
 // TouchProgram records that the program, or a row of no owner, changed.
