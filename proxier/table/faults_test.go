@@ -314,8 +314,10 @@ func TestAffinityAfterRefusedRewrite(t *testing.T) {
 func TestRefusedInFailedRewrite(t *testing.T) {
 	const updates = 3 // the third one that fails is followed by a rewrite
 	for name, faults := range map[string]func(b uint32) []error{
-		"less":    func(b uint32) []error { return []error{problem(unix.EINVAL, b), unix.ENOBUFS} },
-		"nothing": func(b uint32) []error { return []error{problem(unix.EINVAL, b), problem(unix.EINVAL, b), unix.ENOBUFS} },
+		"less": func(b uint32) []error { return []error{problem(unix.EINVAL, b), unix.ENOBUFS} },
+		"nothing": func(b uint32) []error {
+			return []error{problem(unix.EINVAL, b), problem(unix.EINVAL, b), unix.ENOBUFS}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tabletest.NewNamespace(t)

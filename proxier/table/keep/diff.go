@@ -16,7 +16,7 @@ import (
 // chains, the rules of every chain, and the rows of the node and of the
 // owners. It finds extra chains, sets, counters and rules, and extra rows of
 // sets with at most 4,096 rows. It reports changes that the kernel refused. It
-// compares neither clients with session affinity nor numbers of packets.
+// compares neither rows that packets add nor numbers of packets.
 type Diff struct {
 	audit
 	wanted Wanted

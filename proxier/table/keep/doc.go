@@ -1,11 +1,11 @@
 // Package keep keeps an nftables table in the kernel equal to what a Source
-// wants, and knows nothing of what the table is for.
+// wants. It does not depend on the purpose of the table.
 //
 // A Keeper has three kinds of state:
 //
 //	wanted     what the Source returns when the Keeper asks it
 //	committed  what the kernel has, as of the last commit that succeeded
-//	observed   what was found out about changes by other programs
+//	observed   changes by other programs that the Keeper detected
 //
 // Sync asks for the contents of the owners that changed, and commits the
 // difference between their committed and their new rows in one transaction
@@ -13,9 +13,10 @@
 // was committed, for example after a lost answer, Sync writes everything in one
 // transaction, while packets continue to use the old rows (rewrite.go).
 //
-// What follows a failure is decided by two pure functions: for an owner by
-// fate.after (fate.go), for the attempt to write by attempt.next (attempt.go).
+// Two pure functions decide what follows a failure: fate.after for an owner
+// (fate.go), attempt.next for the attempt to write (attempt.go).
 //
-// Check verifies the table after commits of other programs (verify.go), reads
-// every row now and then (scrub.go), and repairs what it finds (repair.go).
+// Check verifies the table after commits of other programs (verify.go), then
+// compares every row, a few at a time (scrub.go), and repairs what they find
+// (repair.go).
 package keep

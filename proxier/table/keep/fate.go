@@ -25,12 +25,12 @@ type substitute uint8
 const (
 	theWanted  substitute = iota // the wanted content
 	theLast                      // what is left of the last content (Source.Content with less)
-	theSame                      // the kernel keeps what it has; of no use in a rewrite
+	theSame                      // the kernel keeps what it has; not used in a rewrite
 	theNothing                   // the kernel has nothing of the owner
 )
 
 // maxFailures is the number of failures of a change after which everything is
-// written, once. A failure after that does not pass.
+// written, once. A failure after that is permanent.
 const maxFailures = 3
 
 // phase is the kind of transaction that failed.

@@ -8,8 +8,8 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// finish records a transaction that was committed: what the kernel has, what it
-// has no use for any more, and how verification recognizes it.
+// finish records a transaction that was committed: what the kernel has, which
+// objects are unused, and how verification recognizes the table.
 func (s *state) finish(tx *transaction) error {
 	s.leftovers.update(tx)
 	program := tx.program != tx.have.program

@@ -9,7 +9,7 @@ import (
 
 // Generation tracks the generation of the ruleset of a network namespace, which
 // every transaction of any program increases by one. The Keepers of a process
-// share it, so that they do not take each other for other programs. Each of
+// share it, so that they do not mistake each other for other programs. Each of
 // them can belong to another goroutine.
 //
 // A Keeper has the turn from reading the generation until it has the answer to

@@ -20,7 +20,8 @@ const (
 	// chains, so that packets see nothing or everything.
 	tableUnused tableState = "unused"
 	// tableOurs means that the table has our sets and base chains. Its rows and
-	// rules are replaced in one transaction. The affinity sets stay.
+	// rules are replaced in one transaction. Missing objects are added. Sets
+	// that packets fill stay, and rows that count packets keep their numbers.
 	tableOurs tableState = "ours"
 	// tableForeign means that the table has another form, such as a table of
 	// kube-proxy. It is deleted and written in one transaction.
@@ -37,7 +38,7 @@ type inspection struct {
 	begun  bool
 	state  tableState
 	others []object // that are not part of the program
-	// counted are the rows of a table of ours that count packets.
+	// counted are the rows of our table that count packets.
 	counted countedRows
 }
 

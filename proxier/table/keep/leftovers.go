@@ -11,13 +11,15 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// Who needs a chain or a set decides when it is deleted:
+// A chain or set is deleted when nothing needs it any more:
 //
-//	of the program            stays as long as the Source has it
-//	of one owner              as long as the owner has it (Content.ChainNames)
-//	on demand, needed by rows as long as rows need a set; a chain, and a set that
-//	or chains of owners       packets fill, until a rewrite that does not need it
-//	anything else             a rewrite found it: a leftover of another process
+//	the program needs it            until the Source has another program
+//	one owner needs it              until the owner has other chains
+//	rows need it (set on demand)    until the set has no rows
+//	rows or chains need it (other   until a rewrite that does not need it: nothing
+//	  chains and sets on demand)    counts its users
+//	a takeover needed it            at once: it is a copy of a base chain
+//	nothing needs it                at once: a rewrite found it
 //
 // A leftover that is needed again before it is deleted is written again.
 

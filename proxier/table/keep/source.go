@@ -7,8 +7,8 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// Source says what a Keeper's table should contain. The Keeper calls it in the
-// goroutine that uses the Keeper.
+// Source provides the wanted content of a Keeper's table. The Keeper calls it
+// in the goroutine that uses the Keeper.
 //
 // The table consists of a program, of rows of no owner, and of the contents of
 // owners. Chains and sets on demand are written when a row or a chain first
@@ -18,9 +18,10 @@ type Source interface {
 	// nothing but their names.
 	Owners(sorted bool) iter.Seq[Owner]
 	// Content returns the content that an owner should have, nil for none, if
-	// the kernel has another content of it. With less, the kernel refused that,
-	// and Content returns what is left of have. With an error, the owner cannot
-	// be written as it is wanted, and the content is what is left of have.
+	// the kernel has another content of it. If less is true, the kernel refused
+	// that, and Content returns what is left of have. With an error, the owner
+	// cannot be written as it is wanted, and the content is what is left of
+	// have.
 	Content(o Owner, have Content, less bool) (Content, error)
 	// Cost returns the approximate number of rows that take as long to write as
 	// an owner, before or after its change.
@@ -57,7 +58,8 @@ type Source interface {
 	// Begin is called when the Keeper begins to write what is wanted of all
 	// owners that it tries again: at the start of a sync and of a rewrite.
 	Begin()
-	// Stays is called when an owner keeps what the kernel has until then.
+	// Stays is called when an owner keeps what the kernel has until the next
+	// Begin.
 	Stays(o Owner)
 	// Refused is called once when an owner can no longer be written as it is
 	// wanted. why is an error of Content or of the kernel.
@@ -75,7 +77,7 @@ type Owner interface {
 	Kept() *Kept
 	// Tag identifies the owner in transactions. It is unique and not 0.
 	Tag() uint32
-	// Group returns the owners that wait for each other.
+	// Group returns the Group of the owners that wait for each other.
 	Group() *Group
 	// String returns the name of the owner for messages.
 	String() string

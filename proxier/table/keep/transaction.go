@@ -27,7 +27,7 @@ type transaction struct {
 	counts         map[*nft.Set]int // changes of the numbers of rows
 	samples        map[*nft.Set][]nft.Row
 	deletedSamples []nft.Row
-	counted        countedRows // nil unless a rewrite found a table of ours
+	counted        countedRows // nil unless a rewrite found our table
 	later          []taggedRow // rows that count packets and that are added at the end
 }
 

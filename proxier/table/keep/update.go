@@ -9,7 +9,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A change costs what it changes, whatever the number of owners. An update asks
+// The cost of a change does not depend on the number of owners. An update asks
 // for the contents of the owners that were touched, compares their rows before
 // and after, and writes the difference. Nothing about other owners is read:
 // rows that several owners have are counted (sharedRows), chains on demand stay
@@ -17,9 +17,9 @@ import (
 // are kept by set.
 //
 // Only these walk all owners: a rewrite, a change of what the Source makes all
-// contents from, such as the node, and samplesOf if all samples of a set are
-// gone. BenchmarkChanges of package table measures changes beside 200, 10,000
-// and 50,000 Services.
+// contents from, such as the node, samplesOf if all samples of a set are gone,
+// the scrubber, in steps, and Diff. BenchmarkChanges of package table measures
+// changes beside 200, 10,000 and 50,000 Services.
 
 // update writes owners in one transaction. Owners that the kernel refuses do
 // not delay the others. held are those that can be held back together.
