@@ -25,6 +25,7 @@ type transaction struct {
 	sets           map[*nft.Set]bool
 	shared         sharedChange
 	counts         map[*nft.Set]int // changes of the numbers of rows
+	last           *nft.Set         // to which a row was added
 	samples        map[*nft.Set][]nft.Row
 	deletedSamples []nft.Row
 	counted        countedRows // nil unless a rewrite found our table
@@ -109,9 +110,10 @@ func (tx *transaction) addRow(r taggedRow) {
 		tx.writeChains(chain)
 		tx.addRow(taggedRow{row, r.tag})
 	}
-	if !tx.uses(r.Set) && tx.isOnDemand(r.Set) {
+	if r.Set != tx.last && !tx.uses(r.Set) && tx.isOnDemand(r.Set) {
 		tx.to.AddSet(r.Set)
 	}
+	tx.last = r.Set
 	tx.to.AddRow(r.Row)
 	tx.record(r.Row)
 }
