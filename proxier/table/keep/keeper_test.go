@@ -43,7 +43,7 @@ func (f *firewall) handle(t *testing.T) uint64 {
 // Check writes the table at once. From then on the repairs wait.
 func TestFlushedRuleset(t *testing.T) {
 	f := newServing(t)
-	f.limits.FirstPause = 100 * time.Millisecond
+	f.limits.FirstPause = time.Second
 	var second time.Time
 	for range 2 {
 		tabletest.LoadNFT(t, "flush ruleset")
@@ -56,7 +56,7 @@ func TestFlushedRuleset(t *testing.T) {
 	if err := f.Sync(); err == nil || f.handle(t) != 0 {
 		t.Errorf("a sync between two repairs: got error %v, a table: %v", err, f.handle(t) != 0)
 	}
-	for f.handle(t) == 0 && time.Since(second) < 5*time.Second {
+	for f.handle(t) == 0 && time.Since(second) < 10*time.Second {
 		f.mustCheck(t)
 	}
 	if waited := time.Since(second); waited < f.limits.FirstPause {
