@@ -18,7 +18,7 @@ import (
 //
 // A metric that code observes is a field of metrics and is created in
 // newMetrics. A metric that is a number of table.Stats is a call in
-// collectTable. Package follow adds those of the followers.
+// collectTable. Package follow adds the metrics of the followers.
 
 // metrics are all metrics of a Proxier. Collect does not wait for a sync:
 // numbers of the tables are as of the last publish.

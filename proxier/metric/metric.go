@@ -91,7 +91,7 @@ type Values struct {
 }
 
 // Counter sends the value of a counter. label is the name and the value of a
-// label beside that of the family, if there is one.
+// label beside the family, if there is one.
 func (v Values) Counter(name, help string, value float64, label ...string) {
 	v.send(prometheus.CounterValue, name, help, value, label)
 }

@@ -15,8 +15,8 @@ type blame struct {
 	why   error
 }
 
-// blamed returns the owners among those of a transaction that an error of the
-// kernel refers to, with their first problems.
+// blamed returns the owners of the transaction that an error of the kernel
+// refers to, with their first problems.
 //
 // A conflict is transient if it follows a problem of another kind: the chain or
 // set that the kernel does not have can be one that the refused message adds.

@@ -70,7 +70,7 @@ type comparison struct {
 	proxy  Proxy
 	yield  func(*keep.DiffStep) error
 	total  keep.DiffStep // the numbers of rows, and the cursor
-	failed error          // of the families that could not be compared
+	failed error         // of the families that could not be compared
 }
 
 // compare compares the table of one family. last reports whether no other

@@ -12,11 +12,11 @@ import (
 
 // passage is a packet on its way through the chains of this node.
 type passage struct {
-	began, seen time.Time        // the first and the last event
+	began, seen time.Time           // the first and the last event
 	first, last notify.TracedPacket // when it entered the first and the last base chain
-	start       string           // the chain that traced it
+	start       string              // the chain that traced it
 	events      []notify.TraceEvent // of the tables of others and of the proxy
-	leftRouting bool             // reached the hook forward, input or postrouting
+	leftRouting bool                // reached the hook forward, input or postrouting
 	end         ending
 }
 
