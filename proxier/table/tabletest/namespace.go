@@ -2,21 +2,17 @@ package tabletest
 
 import (
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // NewNamespace moves the test to a network namespace of its own, which ends
 // with the test's thread.
 func NewNamespace(t testing.TB) {
 	t.Helper()
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatalf("create a network namespace (needs root): %v", err)
-	}
+	nstest.Enter(t)
 }
 
 // NFT runs the nft program with an input and returns its output.

@@ -36,6 +36,16 @@ func New(t testing.TB) Namespace {
 	return Namespace{ns}
 }
 
+// Enter moves the test to a network namespace of its own, which ends with the
+// test's thread. The loopback interface is down.
+func Enter(t testing.TB) {
+	t.Helper()
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("create a network namespace (needs root): %v", err)
+	}
+}
+
 // Do calls f on a thread in the namespace. Goroutines that f starts run in
 // the namespace of the process. It panics if the thread cannot change its
 // namespace.

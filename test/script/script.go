@@ -1,0 +1,159 @@
+// Package script runs tests that are scripts. A script is a text file with
+// steps, one in each line, and with the files that they use:
+//
+//	# A Service without an endpoint rejects connections.
+//	apply web.yaml
+//	sync
+//	endpoints default/web => none
+//	list
+//	cmp stdout want.nft
+//
+//	-- web.yaml --
+//	apiVersion: v1
+//	…
+//
+// The engine is package testscript of github.com/rogpeppe/go-internal, which
+// describes the format and the standard commands, among them cmp, grep, stdout
+// and exec. This package adds commands that return text: a step can end with
+// the text that it must return, after =>. A step with ! must fail, and stderr
+// then has the error.
+//
+// Scripts run in parallel. With the flag -update, cmp writes the text that it
+// got to the script.
+package script
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
+)
+
+var update = flag.Bool("update", false, "update the expected text in scripts and golden files")
+
+// Update reports whether the flag -update is set.
+func Update() bool { return *update }
+
+// Script is a running script.
+type Script = testscript.TestScript
+
+// Command is a step of scripts. It returns what stdout gets, with spaces and
+// line breaks as they are; => compares words only.
+type Command func(s *Script, args []string) (string, error)
+
+// Suite has the scripts of a directory.
+type Suite struct {
+	Dir string // testdata/scripts if empty
+	// Namespace starts each script in a network namespace of its own. The
+	// commands run in the script's thread, and programs that exec starts too.
+	Namespace bool
+	// Setup prepares each script, and returns its commands.
+	Setup func(*Env) (map[string]Command, error)
+}
+
+// Env is the environment of a script before its first step.
+type Env struct {
+	*testscript.Env
+	T testing.TB
+}
+
+// Run runs the scripts of a suite as subtests.
+func Run(t *testing.T, suite Suite) {
+	t.Helper()
+	if suite.Dir == "" {
+		suite.Dir = "testdata/scripts"
+	}
+	files, err := filepath.Glob(filepath.Join(suite.Dir, "*.txtar"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: got no scripts (%v)", suite.Dir, err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			suite.run(t, file)
+		})
+	}
+}
+
+func (suite Suite) run(t *testing.T, file string) {
+	if suite.Namespace {
+		nstest.Enter(t)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("run this script alone: go test -run '^%s$' %s",
+				strings.ReplaceAll(t.Name(), "/", "$/^"), packageDir())
+		}
+	})
+	commands := make(map[string]func(*Script, bool, []string))
+	testscript.RunT(subtest{t}, testscript.Params{
+		Files:         []string{file},
+		Cmds:          commands,
+		UpdateScripts: *update,
+		Setup: func(e *testscript.Env) error {
+			all, err := suite.Setup(&Env{e, t})
+			for name, c := range all {
+				commands[name] = c.step
+			}
+			return err
+		},
+		RequireUniqueNames: true,
+	})
+}
+
+// step runs a command as a step of a script.
+func (c Command) step(s *Script, fails bool, args []string) {
+	var want []string
+	arrow := slices.Index(args, "=>")
+	if arrow >= 0 {
+		args, want = args[:arrow], args[arrow+1:]
+	}
+	text, err := c(s, args)
+	fmt.Fprint(s.Stdout(), text)
+	switch {
+	case err != nil && !fails:
+		s.Fatalf("%v", err)
+	case err == nil && fails:
+		s.Fatalf("the step must fail, and it did not")
+	case err != nil:
+		fmt.Fprintln(s.Stderr(), err)
+		text = err.Error()
+	}
+	if got := strings.Join(strings.Fields(text), " "); arrow >= 0 && got != strings.Join(want, " ") {
+		s.Fatalf("got  %s\nwant %s", got, strings.Join(want, " "))
+	}
+}
+
+// subtest is the T of package testscript that runs a script in this test.
+type subtest struct{ *testing.T }
+
+func (t subtest) Run(_ string, f func(testscript.T)) { f(t) }
+
+func (t subtest) Parallel() {}
+
+func (t subtest) Verbose() bool { return testing.Verbose() }
+
+// packageDir returns the folder of the tested package in the repository, as an
+// argument of the go command.
+func packageDir() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "."
+	}
+	for root := dir; ; root = filepath.Dir(root) {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			return "." + strings.TrimPrefix(dir, root)
+		}
+		if root == "/" {
+			return "."
+		}
+	}
+}
