@@ -30,6 +30,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -54,6 +55,11 @@ type Suite struct {
 	// Namespace starts each script in a network namespace of its own. The
 	// commands run in the script's thread, and programs that exec starts too.
 	Namespace bool
+	// Patience is the time for which a step is repeated until it returns the
+	// text after =>. By default, a step is run once.
+	Patience time.Duration
+	// Condition reports whether the condition of a step, such as [name], holds.
+	Condition func(name string) (bool, error)
 	// Setup prepares each script, and returns its commands.
 	Setup func(*Env) (map[string]Command, error)
 }
@@ -101,35 +107,49 @@ func (suite Suite) run(t *testing.T, file string) {
 		Setup: func(e *testscript.Env) error {
 			all, err := suite.Setup(&Env{e, t})
 			for name, c := range all {
-				commands[name] = c.step
+				commands[name] = c.step(suite.Patience)
 			}
 			return err
 		},
+		Condition:          suite.Condition,
 		RequireUniqueNames: true,
 	})
 }
 
-// step runs a command as a step of a script.
-func (c Command) step(s *Script, fails bool, args []string) {
-	var want []string
-	arrow := slices.Index(args, "=>")
-	if arrow >= 0 {
-		args, want = args[:arrow], args[arrow+1:]
+// step returns a command as a step of a script.
+func (c Command) step(patience time.Duration) func(s *Script, fails bool, args []string) {
+	return func(s *Script, fails bool, args []string) {
+		var want string
+		arrow := slices.Index(args, "=>")
+		if arrow >= 0 {
+			args, want = args[:arrow], strings.Join(args[arrow+1:], " ")
+		}
+		text, err := c(s, args)
+		for end := time.Now().Add(patience); arrow >= 0 && words(text, err) != want && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+			text, err = c(s, args)
+		}
+		fmt.Fprint(s.Stdout(), text)
+		switch {
+		case err != nil && !fails:
+			s.Fatalf("%v", err)
+		case err == nil && fails:
+			s.Fatalf("the step must fail, and it did not")
+		case err != nil:
+			fmt.Fprintln(s.Stderr(), err)
+		}
+		if got := words(text, err); arrow >= 0 && got != want {
+			s.Fatalf("got  %s\nwant %s", got, want)
+		}
 	}
-	text, err := c(s, args)
-	fmt.Fprint(s.Stdout(), text)
-	switch {
-	case err != nil && !fails:
-		s.Fatalf("%v", err)
-	case err == nil && fails:
-		s.Fatalf("the step must fail, and it did not")
-	case err != nil:
-		fmt.Fprintln(s.Stderr(), err)
+}
+
+// words returns the words of the text that a command returned, or of its error.
+func words(text string, err error) string {
+	if err != nil {
 		text = err.Error()
 	}
-	if got := strings.Join(strings.Fields(text), " "); arrow >= 0 && got != strings.Join(want, " ") {
-		s.Fatalf("got  %s\nwant %s", got, strings.Join(want, " "))
-	}
+	return strings.Join(strings.Fields(text), " ")
 }
 
 // subtest is the T of package testscript that runs a script in this test.
