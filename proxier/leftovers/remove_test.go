@@ -20,14 +20,11 @@ import (
 func savedWithoutKubeProxy(t *testing.T, family nft.Family, variant string) string {
 	t.Helper()
 	var want string
-	done := make(chan struct{})
 	t.Run("others", func(t *testing.T) {
 		newNamespace(t)
 		load(t, family, variant, "-without")
 		want = saved(t, family, variant)
-		close(done)
 	})
-	<-done
 	return want
 }
 
