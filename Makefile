@@ -216,6 +216,10 @@ soak: setup build ## Run the proxy for DURATION=1h under changes, connections an
 	bin/soak --duration=$(or $(DURATION),1h) --seed=$(or $(SEED),0) --output=.cache/soak --logs=.cache/soak/logs \
 	  $(if $(PUBLISH),--publish=test/bench/soak/results) $(SOAK)
 
+.PHONY: mutants
+mutants: setup ## Break the product in 200 ways and see which tests notice (root, an hour): RUN= selects names or files.
+	@go run ./test/mutants -run '$(RUN)'
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each.
 	@for package in $$(go list ./...); do \
