@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"golang.org/x/tools/txtar"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -110,15 +112,26 @@ func appendValue(t *testing.T, values []string, value []byte) []string {
 	return append(values, text.String())
 }
 
+// addSeeds adds the files of all scripts, and unusual files.
 func addSeeds(f *testing.F) {
+	scripts, err := filepath.Glob("testdata/scripts/*.txtar")
+	if err != nil || len(scripts) == 0 {
+		f.Fatalf("got no scripts, %v", err)
+	}
+	for _, path := range scripts {
+		archive, err := txtar.ParseFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range archive.Files {
+			f.Add(file.Data)
+		}
+	}
 	for _, seed := range []string{
-		"", "---\n", "null", "kind: [", "{", "{}{}", "[]", "--- x", "...\n", "\ufeffkind: Service\n", "a: &a [*a]",
-		service, serviceJSON, serviceJSON + "\n" + serviceJSON, endpointSlice, node, serviceCIDR,
-		documents(service, "# comment\n", endpointSlice, node, serviceCIDR),
-		serviceJSON + "\n---\n" + node,
+		"", "---\n", "null", "{", "{}{}", "[]", "--- x", "...\n", "\ufeffkind: Service\n", "a: &a [*a]",
+		serviceAt("web", "None"), serviceAt("web", "fd00::1"), `{"kind": "Service"}` + "\n---\nkind: Node\n",
 		"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: List, items: [null]}\n",
 		"apiVersion: v1\nkind: ServiceList\nitems: [{spec: {type: ExternalName}}, null, 1]\n",
-		serviceAt("web", "None"), serviceAt("web", "'fd00::1'"),
 		"apiVersion: v1\nkind: Service\nmetadata: {name: web}\n" +
 			"spec: {type: LoadBalancer, sessionAffinity: ClientIP, externalIPs: [192.0.2.1], " +
 			"loadBalancerSourceRanges: [' 192.0.2.0/24'], externalTrafficPolicy: Local, " +
@@ -141,7 +154,7 @@ func checkRoundTrip(t *testing.T, decoder runtime.Decoder, o object) {
 	}
 	again := parseDocument(decoder, document{number: 1, data: text})
 	if len(again.objects) != 1 {
-		t.Fatalf("%s: got %q, want one object from\n%s", o.key, again.describe(), text)
+		t.Fatalf("%s: got %q, want one object from\n%s", o.key, again.problems, text)
 	}
 	if again.objects[0].key != o.key || !equality.Semantic.DeepEqual(again.objects[0].value, o.value) {
 		t.Errorf("%s: got a different object from\n%s", o.key, text)

@@ -10,7 +10,7 @@ import (
 )
 
 // TestLimits parses small files that would take gigabytes of memory. The last
-// valid version stays active, and other files are served.
+// valid version stays active.
 func TestLimits(t *testing.T) {
 	long := "a: &a " + strings.Repeat("x", 100_000) + "\n"
 	laughs := "a: &a [" + strings.Repeat("x,", 10) + "]\n"
@@ -32,26 +32,21 @@ func TestLimits(t *testing.T) {
 		{"problems of items", list + strings.Repeat("{},", 2*maxProblems) + "{}]}", errProblems},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			dir := newFakeDir()
-			dir.read(map[string]string{"web.yaml": serviceAt("a", "10.0.0.1")})
-			_, calls := dir.read(map[string]string{"web.yaml": test.data, "other.yaml": serviceAt("b", "10.0.0.2")})
-			expectLines(t, calls, []string{"+ Service b 10.0.0.2"})
-			problems := dir.state.files["web.yaml"].problems
-			if last := problems[len(problems)-1]; !errors.Is(last, test.want) || last.place.file != "web.yaml" {
+			t.Parallel()
+			f := file{name: "web.yaml"}.parse(newDecoder(), []byte(serviceAt("a", "10.0.0.1")))
+			f = f.parse(newDecoder(), []byte(test.data))
+			if len(f.active.objects) != 1 || f.active.objects[0].key.Name != "a" {
+				t.Errorf("got objects %v, want the Service of the last valid version", f.active.objects)
+			}
+			last := f.problems[len(f.problems)-1]
+			if !errors.Is(last, test.want) || last.place.file != "web.yaml" {
 				t.Errorf("got problem %.200q, want %q of web.yaml", last.Error(), test.want)
 			}
-			if len(problems) > maxProblems+1 {
-				t.Errorf("got %d problems, want at most %d", len(problems), maxProblems+1)
+			if len(f.problems) > maxProblems+1 {
+				t.Errorf("got %d problems, want at most %d", len(f.problems), maxProblems+1)
 			}
 		})
 	}
-}
-
-// TestFewAliases parses a document whose aliases stand for little.
-func TestFewAliases(t *testing.T) {
-	data := "apiVersion: v1\nkind: Node\nmetadata:\n  name: &name worker\n  labels: &base {a: '1', b: *name}\n" +
-		"  annotations: {<<: *base, b: '2'}\n"
-	expectLines(t, parseAll(data).describe(), []string{"web.yaml: document 1: Node worker"})
 }
 
 // TestSizeLimits reads sparse files. One grows after the directory was listed.
@@ -83,16 +78,5 @@ func TestSizeLimits(t *testing.T) {
 		if got := contents[name]; !errors.Is(got.err, want) || want != nil && got.data != nil {
 			t.Errorf("%s: got %d bytes and error %v, want %v", name, len(got.data), got.err, want)
 		}
-	}
-}
-
-// TestInvalidFileIsParsedOnce changes one file while another one is invalid.
-func TestInvalidFileIsParsedOnce(t *testing.T) {
-	dir := newFakeDir()
-	dir.read(map[string]string{"web.yaml": "kind: ["})
-	before := dir.state.files["web.yaml"].problems
-	dir.read(map[string]string{"other.yaml": serviceAt("b", "10.0.0.2")})
-	if after := dir.state.files["web.yaml"].problems; &after[0] != &before[0] {
-		t.Error("the file was parsed again")
 	}
 }

@@ -1,0 +1,222 @@
+package manifest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/nftproxy/nftproxy/test/script"
+)
+
+// TestScripts runs the scripts about a directory of manifests, m. These are
+// their steps, besides the standard ones such as cp, mv, rm and symlink:
+//
+//	service FILE NAME=IP…  writes a manifest with Services to a file in m
+//	read                   reads m, and prints log lines and calls of the handler
+//	poll                   prints whether m differs from the last read
+//	run                    reads m, now and after each change
+//	await TEXT             prints lines of run until one contains a text
+//	follow                 makes the watch follow m
+//	signal                 waits for a signal of the watch
+//	parse FILE             prints the objects, problems and warnings of a file
+//
+// Calls are printed as + (new), = (updated) or - (deleted), with the address of
+// a Service; an update has its old address, then its new one.
+func TestScripts(t *testing.T) {
+	script.Run(t, script.Suite{Setup: func(e *script.Env) (map[string]script.Command, error) {
+		d := &directory{t: e.T, path: filepath.Join(e.WorkDir, "m"), recorder: newRecorder(e.T)}
+		d.source = newSource(e.T, d.path, d.recorder)
+		d.source.logger = d.logger()
+		e.T.Cleanup(d.source.watch.close)
+		return map[string]script.Command{
+			"service": d.writeServices,
+			"read":    d.read,
+			"poll":    d.poll,
+			"run":     d.run,
+			"await":   d.await,
+			"follow":  d.follow,
+			"signal":  d.signal,
+			"parse":   parseFile,
+		}, os.MkdirAll(d.path, 0o755)
+	}})
+}
+
+// timeout limits the time that tests wait for a condition.
+const timeout = 20 * time.Second
+
+// directory is the directory of a script, and its Source.
+type directory struct {
+	t       testing.TB
+	path    string
+	source  *Source
+	started bool
+	*recorder
+}
+
+func newSource(t testing.TB, dir string, h Handler) *Source {
+	t.Helper()
+	source, err := New(Config{Dir: dir, Handler: h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source
+}
+
+func (d *directory) writeServices(_ *script.Script, args []string) (string, error) {
+	var services []string
+	for _, arg := range args[1:] {
+		name, address, _ := strings.Cut(arg, "=")
+		services = append(services, serviceAt(name, address))
+	}
+	return "", os.WriteFile(filepath.Join(d.path, args[0]), []byte(documents(services...)), 0o644)
+}
+
+func (d *directory) read(*script.Script, []string) (string, error) {
+	if d.started {
+		d.source.refresh()
+		return d.take(), nil
+	}
+	d.started = true
+	err := d.source.start()
+	return d.take(), err
+}
+
+func (d *directory) poll(*script.Script, []string) (string, error) {
+	if d.source.unchanged() {
+		return "unchanged\n", nil
+	}
+	return "changed\n", nil
+}
+
+func (d *directory) run(s *script.Script, _ []string) (string, error) {
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), d.logger()))
+	done := make(chan error, 1)
+	go func() { done <- d.source.Run(ctx) }()
+	select {
+	case err := <-done:
+		cancel()
+		return d.take(), err
+	case <-d.synced:
+	}
+	s.Defer(func() {
+		cancel()
+		if err := <-done; err != nil {
+			d.t.Errorf("Run: %v", err)
+		}
+	})
+	return d.take(), nil
+}
+
+func (d *directory) await(_ *script.Script, args []string) (string, error) {
+	deadline := time.After(timeout)
+	for {
+		if text, found := d.takeUntil(strings.Join(args, " ")); found {
+			return text, nil
+		}
+		select {
+		case <-d.written:
+		case <-deadline:
+			return "", errors.New("timed out; got\n" + d.take())
+		}
+	}
+}
+
+func (d *directory) follow(s *script.Script, _ []string) (string, error) {
+	ctx := context.Background()
+	settle(ctx, d.source.watch.changed)
+	d.source.watch.follow(d.logger())
+	settle(ctx, d.source.watch.changed)
+	return d.take(), nil
+}
+
+func (d *directory) signal(*script.Script, []string) (string, error) {
+	select {
+	case <-d.source.watch.changed:
+		return d.take(), nil
+	case <-time.After(timeout):
+		return "", errors.New("timed out")
+	}
+}
+
+func parseFile(s *script.Script, args []string) (string, error) {
+	var text strings.Builder
+	f := file{name: "web.yaml"}.parse(newDecoder(), []byte(s.ReadFile(args[0])))
+	for _, o := range f.active.objects {
+		fmt.Fprintf(&text, "%s: %s\n", o.place, o.key)
+	}
+	for _, p := range f.problems {
+		fmt.Fprintf(&text, "E %v\n", p)
+	}
+	for _, w := range f.active.warnings {
+		fmt.Fprintf(&text, "W %s: %s: %s\n", w.place, w.subject, w.text)
+	}
+	return strings.ReplaceAll(text.String(), "web.yaml: document ", ""), nil
+}
+
+// serviceAt returns the manifest of a Service with a clusterIP.
+func serviceAt(name, clusterIP string) string {
+	return "apiVersion: v1\nkind: Service\nmetadata: {name: " + name + "}\n" +
+		"spec: {clusterIP: '" + clusterIP + "', ports: [{port: 80}]}\n"
+}
+
+func documents(texts ...string) string { return strings.Join(texts, "---\n") }
+
+// lines is text that goroutines write, and that a script takes.
+type lines struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	written chan struct{} // has a buffer of one signal
+}
+
+func (l *lines) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.written <- struct{}{}:
+	default:
+	}
+	return l.text.Write(text)
+}
+
+// header matches the parts of a log line that differ between runs, and the
+// name of the logger.
+var header = regexp.MustCompile(`(?m)(?:^([EI])[0-9 :.]+ [a-z]+.go:[0-9]+\]| logger="manifest"|/\S*/script-[a-z-]+/)`)
+
+// take returns the lines since the previous take.
+func (l *lines) take() string {
+	text, _ := l.takeUntil("")
+	return text
+}
+
+// takeUntil takes the lines until one contains a text.
+func (l *lines) takeUntil(last string) (text string, found bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := header.ReplaceAllString(l.text.String(), "$1")
+	_, after, found := strings.Cut(all, last)
+	if !found {
+		return "", false
+	}
+	rest := ""
+	if last != "" {
+		_, rest, _ = strings.Cut(after, "\n")
+	}
+	l.text.Reset()
+	l.text.WriteString(rest)
+	return strings.TrimSuffix(all, rest), true
+}
+
+func (l *lines) logger() klog.Logger {
+	return textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(l)))
+}
