@@ -2,10 +2,7 @@ package leftovers
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -13,27 +10,15 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// onlyRemove is the environment variable of a test program that only removes
-// the leftovers.
-const onlyRemove = "LEFTOVERS_TEST_ONLY_REMOVE"
-
-func removeAndExit() int {
-	if _, err := removeAll(quiet, false); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
 // A removal that is killed leaves each legacy table either as it was or
 // without leftovers, and a later removal completes it.
 func TestKilledRemoval(t *testing.T) {
-	newNamespace(t)
-	iptables(t, nft.IPv4, "legacy", "-restore", testdata(t, nft.IPv4, "-without"))
+	enter(t)
+	load(t, nft.IPv4, "legacy", fileOf(nft.IPv4, "-without"))
 	without := savedTables(t)
 	restore := func() {
-		iptables(t, nft.IPv4, "legacy", "-restore", testdata(t, nft.IPv4, ""), "--wait=60")
-		iptables(t, nft.IPv4, "legacy", "-restore", kubeRules(services(500), 10), "--noflush", "--wait=60")
+		load(t, nft.IPv4, "legacy", fileOf(nft.IPv4, ""))
+		iptables(t, nft.IPv4, "legacy", "-restore", kubeRules(100, 10), "--noflush")
 	}
 	restore()
 	before := savedTables(t)
@@ -46,7 +31,7 @@ func TestKilledRemoval(t *testing.T) {
 		t.Fatalf("got table nat\n%s\nwant\n%s", got["nat"], without["nat"])
 	}
 	changed, unchanged := 0, 0
-	for range 20 {
+	for range 12 {
 		restore()
 		ctx, cancel := context.WithTimeout(t.Context(), rand.N(duration))
 		_ = removalProcess(ctx).Run() // at the end of the context, it is killed
@@ -72,14 +57,6 @@ func TestKilledRemoval(t *testing.T) {
 			t.Errorf("after a removal: got table %s\n%s\nwant\n%s", name, got, without[name])
 		}
 	}
-}
-
-// removalProcess returns a command that removes the leftovers in the test's
-// namespace.
-func removalProcess(ctx context.Context) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "/proc/self/exe")
-	cmd.Env = append(os.Environ(), onlyRemove+"=1")
-	return cmd
 }
 
 // savedTables returns the legacy tables of IPv4 by name, in the format of

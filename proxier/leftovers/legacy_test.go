@@ -2,7 +2,6 @@ package leftovers
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -29,14 +28,15 @@ func TestRemoveFromLegacyDuringAdditions(t *testing.T) {
 		"another lock": filepath.Join(t.TempDir(), "lock"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			newNamespace(t)
-			t.Setenv("XTABLES_LOCKFILE", file) // read by iptables
-			iptables(t, nft.IPv4, "legacy", "-restore", testdata(t, nft.IPv4, "-without"))
-			kube := kubeRules(services(50), 20)
-			additions := addRules(t)
-			for rounds := 0; rounds < 5 || additions.count.Load() < 100; rounds++ {
-				iptables(t, nft.IPv4, "legacy", "-restore", kube, "--noflush", "--wait=60")
-				_, err := removeAll(quiet, false)
+			t.Parallel()
+			enter(t)
+			load(t, nft.IPv4, "legacy", fileOf(nft.IPv4, "-without"))
+			kube := kubeRules(20, 20)
+			lock := "XTABLES_LOCKFILE=" + file // read by iptables
+			additions := addRules(t, lock)
+			for rounds := 0; rounds < 5 || additions.count.Load() < 60; rounds++ {
+				run(t, kube, "env", lock, "iptables-legacy-restore", "--noflush", "--wait=60")
+				_, err := removeLogged(t.Context())
 				raced := file != xtables.LockFile && (errors.Is(err, xtables.ErrCounters) ||
 					errors.Is(err, unix.EAGAIN))
 				if err != nil && !raced {
@@ -66,7 +66,7 @@ type additions struct {
 	stop  func()
 }
 
-func addRules(t *testing.T) *additions {
+func addRules(t *testing.T, lock string) *additions {
 	t.Helper()
 	const script = `i=0
 while [ ! -e "$0" ]; do
@@ -76,7 +76,7 @@ while [ ! -e "$0" ]; do
 	fi
 done`
 	end := filepath.Join(t.TempDir(), "end")
-	cmd := exec.Command("sh", "-c", script, end)
+	cmd := exec.Command("env", lock, "sh", "-c", script, end)
 	output, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -104,15 +104,6 @@ done`
 	})
 	t.Cleanup(a.stop)
 	return a
-}
-
-// services returns a number of Services: n, or fewer with -short, which tests
-// on emulated machines use.
-func services(n int) int {
-	if testing.Short() {
-		return n / 5
-	}
-	return n
 }
 
 // kubeRules returns rules of kube-proxy in the format of iptables-restore.
@@ -149,9 +140,10 @@ func hash(i int) string {
 func TestRemoveFromLegacyKeepsCounters(t *testing.T) {
 	for _, family := range families {
 		t.Run(family.String(), func(t *testing.T) {
-			newNamespace(t)
-			load(t, family, "legacy", "-without")
-			iptables(t, family, "legacy", "", "", "-w", "-I", "OUTPUT", "-p", "udp", "--dport", "9", "-j", "ACCEPT")
+			t.Parallel()
+			enter(t)
+			load(t, family, "legacy", fileOf(family, "-without"))
+			iptables(t, family, "legacy", "", "", "-I", "OUTPUT", "-p", "udp", "--dport", "9", "-j", "ACCEPT")
 			conn, err := net.Dial("udp", map[nft.Family]string{nft.IPv4: "127.0.0.1:9", nft.IPv6: "[::1]:9"}[family])
 			if err != nil {
 				t.Fatal(err)
@@ -174,8 +166,8 @@ func TestRemoveFromLegacyKeepsCounters(t *testing.T) {
 					}
 				}
 			}()
-			for range 20 {
-				iptables(t, family, "legacy", "-restore", testdata(t, family, ""), "--noflush", "--wait=60")
+			for range 10 {
+				load(t, family, "legacy", fileOf(family, ""), "--noflush")
 				remove(t)
 			}
 			close(stop)
@@ -189,41 +181,10 @@ func TestRemoveFromLegacyKeepsCounters(t *testing.T) {
 	}
 }
 
-// Tables are changed under the lock of iptables. A table without leftovers
-// needs no lock.
-func TestRemoveFromLegacyWhileLocked(t *testing.T) {
-	newNamespace(t)
-	load(t, nft.IPv4, "legacy", "")
-	load(t, nft.IPv6, "legacy", "-without")
-	before := saved(t, nft.IPv4, "legacy")
-	lock, err := os.OpenFile(xtables.LockFile, os.O_RDONLY|os.O_CREATE, 0o600)
-	if err == nil {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	canceled, cancel := context.WithCancel(quiet)
-	cancel()
-	for _, name := range tables {
-		done, err := new(removal).legacyTable(canceled, nft.IPv4, name)
-		if !errors.Is(err, context.Canceled) || len(done.rules)+len(done.flush) > 0 {
-			t.Errorf("table %s: got plan %v, error %v, want none and %v", name, done, err, context.Canceled)
-		}
-		if _, err := new(removal).legacyTable(canceled, nft.IPv6, name); err != nil {
-			t.Errorf("table %s without leftovers: got error %v, want none", name, err)
-		}
-	}
-	lock.Close()
-	if after := saved(t, nft.IPv4, "legacy"); after != before {
-		t.Errorf("got tables\n%s\nwant\n%s", after, before)
-	}
-}
-
 // The table has 80,001 chains of kube-proxy: 20,000 Services with 3 endpoints
 // each.
 func BenchmarkRemoveFromLegacy(b *testing.B) {
-	newNamespace(b)
+	enter(b)
 	kube := kubeRules(20000, 3)
 	for b.Loop() {
 		b.StopTimer()
