@@ -108,8 +108,8 @@ func removeLogged(ctx context.Context) (string, error) {
 	var log bytes.Buffer
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
 	err := Remove(klog.NewContext(ctx, logger))
-	header := regexp.MustCompile(`(?m)^I.*\] "(Removed|Kept) leftovers of another kube-proxy mode( that other programs use)?"`)
-	return header.ReplaceAllString(log.String(), "$1$2"), err
+	message := regexp.MustCompile(`(?m)^I.*\] "(Removed|Kept) leftovers of another kube-proxy mode( that .* use)?"`)
+	return message.ReplaceAllString(log.String(), "$1$2"), err
 }
 
 func removeWhileLocked(*script.Script, []string) (string, error) {
@@ -177,8 +177,8 @@ func load(t testing.TB, family nft.Family, variant, file string, args ...string)
 	iptables(t, family, variant, "-restore", string(data), args...)
 }
 
-// fileOf returns the name of a file of testdata, of which kind is "", "-without"
-// or "-others".
+// fileOf returns the name of a file of testdata. Its kind is "", "-without" or
+// "-others".
 func fileOf(family nft.Family, kind string) string {
 	return map[nft.Family]string{nft.IPv4: "ipv4", nft.IPv6: "ipv6"}[family] + kind + ".save"
 }

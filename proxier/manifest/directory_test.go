@@ -32,7 +32,8 @@ func TestSnapshotIsConsistent(t *testing.T) {
 		{"removed before each read", func(a, _ string, _ int) { _ = os.Remove(a) }, nothing, "", 2},
 		{
 			"written after each read", nothing,
-			func(a, _ string, reads int) { write(t, a, strings.Repeat("x", reads)) }, "a.yaml: xxxxxxxxx", maxSnapshotReads,
+			func(a, _ string, reads int) { write(t, a, strings.Repeat("x", reads)) },
+			"a.yaml: xxxxxxxxx", maxSnapshotReads,
 		},
 	}
 	for _, test := range tests {
