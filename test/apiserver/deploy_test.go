@@ -73,7 +73,7 @@ func (w *world) daemonSet() *appsv1.DaemonSet {
 
 // kubeadmVolume returns the data of kubeadm's ConfigMap kube-proxy.
 func kubeadmVolume(w *world) map[string]string {
-	archive, err := txtar.ParseFile(repository + "/cmd/kube-proxy/config/testdata/kubeadm.txtar")
+	archive, err := txtar.ParseFile(repository + "/cmd/kube-proxy/config/testdata/scripts/kubeadm.txtar")
 	w.must(err)
 	return map[string]string{
 		"config.conf": string(archive.Files[0].Data),

@@ -31,6 +31,7 @@ func (o *Options) WatchConfigFile(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	logger := klog.FromContext(ctx)
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	seen, checked := o.content, o.content
@@ -44,7 +45,7 @@ func (o *Options) WatchConfigFile(ctx context.Context) error {
 		now, err := o.readFile(o.ConfigFile)
 		if err != nil {
 			if !unreadable {
-				klog.ErrorS(err, "Failed to read the configuration file, keeping the current configuration",
+				logger.Error(err, "Failed to read the configuration file, keeping the current configuration",
 					"file", o.ConfigFile)
 			}
 			unreadable = true
@@ -52,7 +53,7 @@ func (o *Options) WatchConfigFile(ctx context.Context) error {
 		}
 		unreadable = false
 		if bytes.Equal(now, seen) && !bytes.Equal(now, checked) {
-			if err := o.checkContent(now); err != nil {
+			if err := o.checkContent(logger, now); err != nil {
 				return err
 			}
 			checked = now
@@ -63,13 +64,13 @@ func (o *Options) WatchConfigFile(ctx context.Context) error {
 
 // checkContent returns an error that lists the changed fields if Parse would
 // accept this content of the file with the same command line.
-func (o *Options) checkContent(content []byte) error {
+func (o *Options) checkContent(logger klog.Logger, content []byte) error {
 	if bytes.Equal(content, o.content) {
-		klog.InfoS("The configuration file matches the current configuration again", "file", o.ConfigFile)
+		logger.Info("The configuration file matches the current configuration again", "file", o.ConfigFile)
 		return nil
 	}
 	if _, err := parseWith(o.args, func(string) ([]byte, error) { return content, nil }); err != nil {
-		klog.ErrorS(err, "Ignoring an invalid configuration file, keeping the current configuration",
+		logger.Error(err, "Ignoring an invalid configuration file, keeping the current configuration",
 			"file", o.ConfigFile)
 		return nil
 	}

@@ -87,22 +87,3 @@ func (a clientGateAdder) AddVersioned(in map[clientfeatures.Feature]clientfeatur
 	}
 	return a.MutableVersionedFeatureGate.AddVersioned(out)
 }
-
-// TestFeatureSettings checks which settings take effect.
-func TestFeatureSettings(t *testing.T) {
-	for _, tt := range []struct {
-		gates string
-		name  featuregate.Feature
-		want  bool
-	}{
-		{"", gateLocalhostNodePorts, false},
-		{"KubeProxyNFTablesLocalhostNodePorts=true", gateLocalhostNodePorts, true},
-		{"AllAlpha=true", gateLocalhostNodePorts, true},
-		{"InOrderInformers=false", "InOrderInformers", true},
-		{"NoSuchGate=true,WatchListClient=false", "WatchListClient", false},
-	} {
-		if got := parse(t, "--feature-gates="+tt.gates).FeatureGate.Enabled(tt.name); got != tt.want {
-			t.Errorf("%s: %s: got %v, want %v", tt.gates, tt.name, got, tt.want)
-		}
-	}
-}

@@ -71,7 +71,7 @@ func TestDefaultsOfKubeProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	encoded, err := yaml.Marshal(parse(t, "--config", extract(t, "testdata/defaults.txtar")).Configuration)
+	encoded, err := yaml.Marshal(parse(t).Configuration)
 	if err != nil {
 		t.Fatal(err)
 	}
