@@ -124,6 +124,23 @@ func TestReadDuringCommits(t *testing.T) {
 	}
 }
 
+// A snapshot that another program's commit interrupts is read again.
+func TestSnapshotAgain(t *testing.T) {
+	reader, writer := connect(t), open(t)
+	b := nft.NewBatch(&nft.Table{Family: nft.IPv4, Name: "lb"})
+	b.AddTable("")
+	reads := 0
+	gen, err := reader.Snapshot(func() error {
+		if reads++; reads == 1 {
+			commit(t, writer, b)
+		}
+		return nil
+	})
+	if now := generation(t, reader); reads != 2 || gen != now || err != nil {
+		t.Errorf("got generation %d after %d reads, %v; want %d after 2", gen, reads, err, now)
+	}
+}
+
 // Reading does not increment the generation.
 func TestReadKeepsGeneration(t *testing.T) {
 	c := connect(t)
