@@ -73,7 +73,7 @@ func (h *history) checkPackets() {
 	k := &inKernel{walk.Kernel{Conn: h.kernel().Conn, Table: h.table.keeper.Program()}, h.table,
 		make(map[string]map[nft.Tuple]nft.Row)}
 	content := walk.Cache(k)
-	clients := []netip.Addr{h.Addr(byte(h.IntN(3)), h.IntN(500)), h.Addr(tabletest.EndpointNet, 1)}
+	clients := []netip.Addr{h.Outside(), h.Pod()}
 	for f := range h.had {
 		for _, client := range clients {
 			h.checkPacket(content, f, client)
@@ -121,7 +121,8 @@ func (h *history) forbids(f ruleset.Frontend, client netip.Addr, to netip.AddrPo
 		return "the client is not in the source ranges"
 	}
 	local := frontend.Policy == cluster.PolicyLocal && (frontend.Kind == ruleset.ClusterIP ||
-		!h.Prefix(tabletest.EndpointNet).Contains(client))
+		!slices.ContainsFunc(tabletest.Rules().DetectLocal.ClusterCIDRs,
+			func(p netip.Prefix) bool { return p.Contains(client) }))
 	for _, e := range port.Endpoints {
 		used := func(why ruleset.Unused) bool { return why == "" || why == ruleset.UnusedWeight }
 		if e.Addr == to.Addr() && e.Port == to.Port() && (used(e.Local) || !local && used(e.Cluster)) {

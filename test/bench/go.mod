@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	github.com/mdlayher/netlink v1.8.1-0.20251028132421-dcc6cab9a6eb
 	github.com/nftproxy/nftproxy v0.0.0
-	github.com/nftproxy/nftproxy/test/apiserver v0.0.0
 	github.com/prometheus/procfs v0.21.1
 	github.com/spf13/pflag v1.0.10
 	github.com/vishvananda/netlink v1.3.1
@@ -76,5 +75,3 @@ require (
 )
 
 replace github.com/nftproxy/nftproxy => ../..
-
-replace github.com/nftproxy/nftproxy/test/apiserver => ../apiserver

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/random"
 )
 
 // difference is a probe with different results.
@@ -41,9 +41,9 @@ func (s step) report(a *random.App, differences []difference) string {
 	if a != nil {
 		live := a.Live.DeepCopy()
 		live.ManagedFields = nil
-		fmt.Fprintf(&text, "---\n%s", random.YAML(live))
+		text.WriteString(random.YAML(live))
 		for _, slice := range a.Slices {
-			fmt.Fprintf(&text, "---\n%s", random.YAML(slice))
+			text.WriteString(random.YAML(slice))
 		}
 	}
 	fmt.Fprintf(&text, "To repeat it: make differential SEED=%d\n", s.seed)
@@ -69,7 +69,9 @@ func TestDifferential(t *testing.T) {
 
 // runSeed compares the proxies in each state of a random cluster.
 func (w *world) runSeed(t *testing.T, seed uint64, total *summary) error {
-	ctx, g := t.Context(), &generator{random.New(seed, w.sides[0].endpoints)}
+	ctx, g := t.Context(), &generator{random.New(seed, 0, random.Config{
+		Endpoints: w.sides[0].endpoints, Conflicts: 2, ManyIPs: random.EnoughIPs,
+	})}
 	if err := w.api.Clear(ctx); err != nil {
 		return err
 	}

@@ -6,9 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/frontend"
+	"github.com/nftproxy/nftproxy/test/random"
 )
 
 // probe is an origin and a destination.
@@ -80,7 +80,7 @@ func (g *generator) probes(before, after *random.State) []probe {
 			}
 		}
 	}
-	for _, ranges := range [][]netip.Prefix{lab.ServiceRanges(), (&random.App{Slot: 3}).ServiceRanges()} {
+	for _, ranges := range [][]netip.Prefix{lab.ServiceRanges(), random.SecondServiceRanges()} {
 		for _, prefix := range ranges {
 			to := netip.AddrPortFrom(lab.AddrIn(prefix, 16+g.IntN(200)), 80)
 			f := frontend.Frontend{Kind: toUnallocated, Network: "tcp", To: to}
@@ -139,10 +139,13 @@ func manyClients(origin string) bool {
 // frontends returns a probe of each frontend that packets reach, without an
 // origin. It includes Services that proxies must ignore.
 func frontends(a *random.App) (all []probe) {
+	if a.Live == nil {
+		return nil
+	}
 	for _, f := range frontend.Of(a.Live, nodeIPs()...) {
 		if random.IsRouted(f.To.Addr()) {
 			all = append(all, probe{
-				Frontend: f, app: a, endpoints: a.Endpoints(),
+				Frontend: f, app: a, endpoints: endpoints(a),
 				affinity: a.Live.Spec.SessionAffinity == corev1.ServiceAffinityClientIP,
 			})
 		}
@@ -161,6 +164,9 @@ func nodeIPs() []netip.Addr {
 
 // wrongPort returns a probe of a port that the ClusterIP does not have.
 func wrongPort(a *random.App) probe {
+	if a.Live == nil {
+		return probe{}
+	}
 	addr, err := netip.ParseAddr(a.Live.Spec.ClusterIP)
 	if err != nil {
 		return probe{}
@@ -174,4 +180,15 @@ func wrongPort(a *random.App) probe {
 func healthCheck(a *random.App) probe {
 	to := netip.AddrPortFrom(netip.MustParseAddr("172.30.0.11"), uint16(31500+a.Slot))
 	return probe{Frontend: frontend.Frontend{Kind: toHealthCheck, Network: "http", To: to}, from: "client", app: a}
+}
+
+// endpoints returns how many addresses the slices have, without duplicates.
+func endpoints(a *random.App) int {
+	addrs := map[string]bool{}
+	for _, s := range a.Slices {
+		for _, e := range s.Endpoints {
+			addrs[e.Addresses[0]] = true
+		}
+	}
+	return len(addrs)
 }

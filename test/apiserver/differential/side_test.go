@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/random"
 )
 
 // side is a lab with one of the proxies on node1.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/random"
 )
 
 // summary counts what was compared.

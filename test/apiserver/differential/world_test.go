@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/cluster"
+	"github.com/nftproxy/nftproxy/test/cluster/objects"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
@@ -21,8 +21,8 @@ const apiPort = 6443
 type world struct {
 	sides    [2]*side
 	kube     *cluster.Cluster
-	api      *random.API
-	sentinel *random.Sentinel
+	api      *objects.API
+	sentinel *objects.Sentinel
 }
 
 // newWorld creates a world. No proxy runs yet.
@@ -46,8 +46,8 @@ func newWorld(t testing.TB) *world {
 		}
 	})
 	w.sides[1].relay(t, w.sides[0])
-	w.api = &random.API{Client: w.kube.Admin()}
-	w.sentinel = &random.Sentinel{API: w.api, Pods: [2]string{"a1", "a2"}, Addrs: w.sides[0].endpoints}
+	w.api = &objects.API{Client: w.kube.Admin()}
+	w.sentinel = &objects.Sentinel{API: w.api, Pods: [2]string{"a1", "a2"}, Addrs: w.sides[0].endpoints}
 	for _, n := range w.sides[0].Nodes() {
 		if err := w.kube.CreateNode(t.Context(), n.Namespace, n.PodRanges...); err != nil {
 			t.Fatal(err)
@@ -88,7 +88,7 @@ func (w *world) settle(ctx context.Context) error {
 	return err
 }
 
-func (s *side) await(ctx context.Context, mark random.Mark) (err error) {
+func (s *side) await(ctx context.Context, mark objects.Mark) (err error) {
 	const patience = 30 * time.Second
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if err = mark.Served(ctx, s.Node1.Namespace); err == nil {

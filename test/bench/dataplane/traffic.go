@@ -12,8 +12,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/bench/stage"
+	"github.com/nftproxy/nftproxy/test/cluster/objects"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -116,7 +116,7 @@ func (t target) address(many int, rules string) netip.AddrPort {
 
 // createServices creates the Services besides the plain ones for TCP.
 func createServices(ctx context.Context, s *stage.Stage) error {
-	api := &random.API{Client: s.Client, Namespace: stage.NamespaceName}
+	api := &objects.API{Client: s.Client, Namespace: stage.NamespaceName}
 	for to, number := range services {
 		n := traffic{to: to}.endpoints()
 		service, slice := stage.NewService(number), stage.NewSlice(number, stage.Endpoints(number, n))

@@ -14,7 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/random"
+	"github.com/nftproxy/nftproxy/test/cluster/objects"
+	"github.com/nftproxy/nftproxy/test/random"
 )
 
 // churn makes changes of Services, EndpointSlices, a Node and a ServiceCIDR at
@@ -70,7 +71,7 @@ func (c *churn) step(ctx context.Context) error {
 }
 
 // replaceEndpoint returns the next step of a graceful replacement.
-func (c *churn) replaceEndpoint() random.Change {
+func (c *churn) replaceEndpoint() objects.Change {
 	for {
 		c.graceful = (c.graceful + 1) % len(c.world.steady)
 		if s := c.world.steady[c.graceful]; s.graceful {
@@ -98,7 +99,7 @@ func (c *churn) toggleServiceCIDR(ctx context.Context) (err error) {
 
 // do makes requests at the rate, and repeats each one until it succeeds: the
 // API server is stopped at times.
-func (c *churn) do(ctx context.Context, changes ...random.Change) error {
+func (c *churn) do(ctx context.Context, changes ...objects.Change) error {
 	const limit, pause = 5 * patience, 100 * time.Millisecond
 	for _, change := range changes {
 		if err := c.pace.Wait(ctx); err != nil {
@@ -144,7 +145,8 @@ func (c *churn) pauseEmpty(ctx context.Context, full, empty func() error) error 
 	if err := full(); err != nil {
 		return err
 	}
-	none, order := &random.State{Zone: c.state.Zone}, random.New(0, nil) // changes do not depend on when this is
+	none := &random.State{Node: c.state.Node}
+	order := random.New(0, 0, random.Config{}) // changes do not depend on when this is
 	if err := c.do(ctx, c.world.api.Changes(order, c.state, none)...); err != nil {
 		return err
 	}

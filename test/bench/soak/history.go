@@ -93,7 +93,7 @@ type history struct {
 	objects map[string]map[string]versions
 }
 
-// record is random.API.Record.
+// record is objects.API.Record.
 func (h *history) record(object metav1.Object, deleted bool) func(live metav1.Object) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -6,14 +6,14 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
-	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/oracle"
+	"github.com/nftproxy/nftproxy/test/random"
 )
 
 // route is a way to a frontend, through the rules of one node.
@@ -94,24 +94,10 @@ func (a allowed) String() string {
 	return strings.Join(out, ", ")
 }
 
-// judge computes what is allowed by the plans of nftproxy.
+// judge computes what is allowed, with the oracle.
 type judge struct {
 	history *history
 	names   map[netip.Addr]string // of servers
-
-	mu       sync.Mutex                      // guards the scratch memory of rulesets
-	rulesets map[nft.Family]*ruleset.Ruleset // of any node: plans do not depend on the configuration
-}
-
-func newJudge(h *history, names map[netip.Addr]string) (*judge, error) {
-	j := &judge{history: h, names: names, rulesets: map[nft.Family]*ruleset.Ruleset{}}
-	for _, f := range families() {
-		var err error
-		if j.rulesets[f], err = ruleset.New(ruleset.Config{}, f); err != nil {
-			return nil, err
-		}
-	}
-	return j, nil
 }
 
 // allowed returns what is allowed on a route until end, if the node has
@@ -123,76 +109,42 @@ func (j *judge) allowed(r route, earlier, known, end time.Time) (a allowed, ok b
 	if services == nil {
 		return a, false
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
 	for _, v := range services {
-		in := j.plans(r, v.service)
 		for _, endpoints := range combinations {
 			for _, node := range r.via.possible(endpoints) {
 				a.choices++
-				j.add(&a, r, in, node, endpoints)
+				j.add(&a, r, v.service, node, endpoints)
 			}
 		}
 	}
 	return a, true
 }
 
-// plans returns the inputs of the plans that serve the frontend of a route,
-// with this frontend alone: a Service can have thousands of others.
-func (j *judge) plans(r route, service *cluster.Service) (all []ruleset.PlanInput) {
-	if service == nil {
-		return nil
+// add adds what one state allows. All configurations recognize the pods of the
+// node, and not the client outside the cluster.
+func (j *judge) add(
+	a *allowed, r route, service *cluster.Service, node *cluster.Node, endpoints []*cluster.Endpoint,
+) {
+	state := oracle.Cluster{
+		Config: oracle.Config{DetectLocalMode: "ClusterCIDR", ClusterCIDRs: lab.PodRanges()},
+		Node:   node, Addrs: node.IPs,
 	}
-	other := func(f ruleset.ServedFrontend) bool { return f.Frontend != r.frontend.Frontend }
-	for _, port := range service.Ports {
-		frontends := ruleset.FrontendsOf(nft.FamilyOf(r.to.Addr()), service, port)
-		if only := slices.DeleteFunc(frontends, other); len(only) > 0 {
-			all = append(all, ruleset.PlanInput{Service: service, Port: port, Frontends: only})
-		}
+	if service != nil {
+		state.Services = []*cluster.Service{service}
+		state.Endpoints = map[cluster.ServiceName][]*cluster.Endpoint{service.Name: endpoints}
 	}
-	return all
-}
-
-// add adds what one state allows.
-func (j *judge) add(a *allowed, r route, plans []ruleset.PlanInput, node *cluster.Node, endpoints []*cluster.Endpoint) {
-	targets, kept := j.targets(r, plans, node, endpoints)
-	if len(targets) == 0 {
-		a.silence = true
-	}
-	for _, t := range targets {
-		name, known := j.names[t.Addr]
-		if !known || t.Port != random.FirstTarget && t.Port != random.SecondTarget {
+	for _, o := range state.Outcomes(oracle.Connection{
+		Source: r.source(), Destination: r.to, Protocol: r.port.Protocol,
+	}) {
+		name, known := j.names[o.Endpoint.Addr()]
+		if o.Action != oracle.ToEndpoint || !known ||
+			o.Endpoint.Port() != random.FirstTarget && o.Endpoint.Port() != random.SecondTarget {
 			a.silence = true
 			continue
 		}
 		a.servers[name] = true
 		// An endpoint of another node answers the client directly, around this
 		// node.
-		a.silence = a.silence || kept && !r.via.has(t.Addr)
+		a.silence = a.silence || r.outside && !o.Masqueraded && !r.via.has(o.Endpoint.Addr())
 	}
-}
-
-// targets returns the targets of a route, and whether they see the address of
-// a client outside the cluster. There are none if the rules drop or reject
-// packets, whatever the endpoints are.
-func (j *judge) targets(
-	r route, plans []ruleset.PlanInput, node *cluster.Node, endpoints []*cluster.Endpoint,
-) (targets []ruleset.Target, kept bool) {
-	for _, in := range plans {
-		in.Node, in.Endpoints = node, endpoints
-		plan, err := j.rulesets[nft.FamilyOf(r.to.Addr())].MakePlan(&in)
-		if err != nil || plan == nil || len(plan.Frontends) == 0 {
-			continue
-		}
-		f := plan.Frontends[0]
-		from := func(p netip.Prefix) bool { return p.Contains(r.source()) }
-		if f.Kind == ruleset.LoadBalancerIP && plan.Guarded && !slices.ContainsFunc(plan.Sources, from) {
-			return nil, false
-		}
-		if f.Policy == cluster.PolicyLocal && (f.IsClusterIP() || r.outside) {
-			return plan.Local, !f.IsClusterIP()
-		}
-		return plan.Cluster, false
-	}
-	return nil, false
 }

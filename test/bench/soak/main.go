@@ -9,9 +9,9 @@
 //
 // Connections begin at the client, in the pods pod1 and pod2 and on the nodes.
 // They lead to steady Services, where each must succeed, and to Services of
-// package random. For these, Soak allows the results of all plans that nftproxy
-// computes from any state that the proxy can have at the time: a sentinel for
-// each node shows what the proxy has followed already.
+// package random. For these, Soak allows what the oracle does in any state that
+// the proxy can have at the time: a sentinel for each node shows what the proxy
+// has followed already.
 //
 // A fault explains failures only between the damage of a table and the first
 // listing in which it is repaired, and on its own node. Connections through a
@@ -41,9 +41,9 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/bench/stage"
+	"github.com/nftproxy/nftproxy/test/random"
 )
 
 const about = `soak runs nftproxy under random changes, connections and faults. It fails if a connection fails that no
@@ -118,7 +118,10 @@ func (s *soak) Measure(ctx context.Context, r *report.Report) (err error) {
 	defer failures.Close()
 	run := &run{
 		world: w, report: r, explained: map[string]int{}, failures: failures,
-		churn: &churn{world: w, g: random.New(s.seed, w.pods), pace: perSecond(s.changes)},
+		churn: &churn{
+			world: w, pace: perSecond(s.changes),
+			g: random.New(s.seed, 0, random.Config{Endpoints: w.pods, ManyIPs: random.EnoughIPs}),
+		},
 		faults: &faults{
 			world: w, random: rand.New(rand.NewPCG(s.seed, 1)), recoveries: map[string]report.Sample{},
 		},

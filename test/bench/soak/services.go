@@ -17,8 +17,9 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/random"
+	"github.com/nftproxy/nftproxy/test/cluster/objects"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/random"
 )
 
 // steady is a Service to which each connection must succeed. Its endpoints
@@ -120,7 +121,7 @@ const hostileName = "hostile"
 // Service.
 func (f *faults) createHostile(ctx context.Context, _ *node, d draw) (longest time.Duration, err error) {
 	a := attacks()[d.number%len(attacks())]
-	api := &random.API{Client: f.world.Client, Namespace: hostileName}
+	api := &objects.API{Client: f.world.Client, Namespace: hostileName}
 	steps := []func(context.Context) error{
 		func(ctx context.Context) error { return a.create(ctx, api) },
 		func(ctx context.Context) error { return a.flap(ctx, api) },
@@ -140,7 +141,7 @@ func (f *faults) createHostile(ctx context.Context, _ *node, d draw) (longest ti
 	return longest, nil
 }
 
-func (a attack) create(ctx context.Context, api *random.API) error {
+func (a attack) create(ctx context.Context, api *objects.API) error {
 	_, err := api.PutService(ctx, a.service())
 	for i := 0; i < a.slices && err == nil; i++ {
 		err = api.PutSlice(ctx, a.slice(i))
@@ -149,7 +150,7 @@ func (a attack) create(ctx context.Context, api *random.API) error {
 }
 
 // flap removes an endpoint of the first EndpointSlice and adds it again.
-func (a attack) flap(ctx context.Context, api *random.API) (err error) {
+func (a attack) flap(ctx context.Context, api *objects.API) (err error) {
 	for i := 0; i < 2*a.flaps && err == nil; i++ {
 		slice := a.slice(0)
 		if i%2 == 0 {

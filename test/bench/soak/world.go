@@ -20,10 +20,11 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/bench/stage"
+	"github.com/nftproxy/nftproxy/test/cluster/objects"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/random"
 )
 
 // world is a cluster with two nodes, each with a proxy. The proxy of the first
@@ -33,7 +34,7 @@ type world struct {
 	soak    *soak
 	dir     string               // of logs
 	say     func(string, ...any) // prints progress
-	api     *random.API
+	api     *objects.API
 	nodes   []*node
 	pods    map[string][2]netip.Addr // endpoints
 	history *history
@@ -60,7 +61,7 @@ func (s *soak) newWorld(ctx context.Context, say func(string, ...any)) (w *world
 	if w.dir, err = filepath.Abs(cmp.Or(s.logs, filepath.Join(w.Dir, "logs"))); err != nil {
 		return w, err
 	}
-	w.api = &random.API{Client: w.Client, Record: w.history.record}
+	w.api = &objects.API{Client: w.Client, Record: w.history.record}
 	if _, w.pods, err = random.AddPods(w.Lab); err != nil {
 		return w, err
 	}
@@ -68,9 +69,7 @@ func (s *soak) newWorld(ctx context.Context, say func(string, ...any)) (w *world
 	for name, addrs := range w.pods {
 		names[addrs[0]], names[addrs[1]] = name, name
 	}
-	if w.judge, err = newJudge(w.history, names); err != nil {
-		return w, err
-	}
+	w.judge = &judge{w.history, names}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hostileName}}
 	_, err = w.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
 	err = errors.Join(err, os.MkdirAll(w.dir, 0o755), w.api.CreateServiceCIDR(ctx))
@@ -97,7 +96,7 @@ func (w *world) addNode(ctx context.Context, i int, n *lab.Node) error {
 	pods := [][2]string{{"a1", "a2"}, {"b1", "b2"}}[i]
 	added := &node{
 		Node: n, client: client, world: w,
-		sentinel: &random.Sentinel{API: w.api, Number: i + 1, Pods: pods, Addrs: w.pods},
+		sentinel: &objects.Sentinel{API: w.api, Number: i + 1, Pods: pods, Addrs: w.pods},
 	}
 	w.nodes = append(w.nodes, added)
 	return errors.Join(
@@ -250,7 +249,7 @@ const requestTimeout = 20 * time.Second
 type node struct {
 	*lab.Node
 	client   *lab.Pod // in which connections begin
-	sentinel *random.Sentinel
+	sentinel *objects.Sentinel
 	world    *world
 	config   string       // of the proxy
 	process  *lab.Process // nil before the first start

@@ -25,7 +25,7 @@ func TestDamage(t *testing.T) {
 		t.Run(damage.Name, func(t *testing.T) {
 			tabletest.NewNode(t)
 			tables := newTables(t, tabletest.Rules())
-			sync(t, tables[:1], tabletest.PassSample)
+			passTo(t, tables[:1], tabletest.PassSample)
 			tabletest.LoadNFT(t, string(damage.Data))
 			if got := notices(t, tables[0]); got == slices.Contains(notMet, damage.Name) {
 				t.Errorf("got %t from explain", got)

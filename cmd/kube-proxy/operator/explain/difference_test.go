@@ -81,7 +81,7 @@ func TestDifference(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			tabletest.NewNode(t)
 			tables := newTables(t, tabletest.Rules())
-			sync(t, tables, tabletest.PassSample)
+			passTo(t, tables, tabletest.PassSample)
 			tabletest.LoadNFT(t, test.change)
 			d := compared(t, tables[0], test.query, &explain.Desired{}).Difference
 			if got := differenceText(d); got != test.want {
@@ -112,7 +112,7 @@ func differenceText(d *explain.Difference) string {
 func TestAdd(t *testing.T) {
 	tabletest.NewNode(t)
 	tables := newTables(t, tabletest.Rules())
-	sync(t, tables, tabletest.PassSample)
+	passTo(t, tables, tabletest.PassSample)
 	tabletest.LoadNFT(t, "delete element ip kube-proxy service-classes { 10.96.0.10 . tcp . 80 }")
 	desired := explain.Desired{
 		ServicePort: "default/web:http", Frontend: "ClusterIP",
@@ -137,7 +137,7 @@ func TestAdd(t *testing.T) {
 func TestForwarder(t *testing.T) {
 	tabletest.NewNode(t)
 	tables := newTables(t, tabletest.Rules())
-	sync(t, tables, tabletest.PassSample)
+	passTo(t, tables, tabletest.PassSample)
 	endpoints := []netip.AddrPort{netip.MustParseAddrPort("10.244.1.7:8080"),
 		netip.MustParseAddrPort("10.244.2.7:8080")}
 	var got strings.Builder

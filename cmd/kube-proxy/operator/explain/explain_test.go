@@ -36,8 +36,8 @@ func newTables(t testing.TB, rules ruleset.Config) []*table.Table {
 	return tables
 }
 
-// sync passes objects to the tables and syncs them.
-func sync(t testing.TB, tables []*table.Table, pass func(cluster.Sink)) {
+// passTo passes objects to the tables and syncs them.
+func passTo(t testing.TB, tables []*table.Table, pass func(cluster.Sink)) {
 	t.Helper()
 	for _, tab := range tables {
 		pass(tab)
@@ -92,7 +92,7 @@ func ask(t testing.TB, text string) *explain.Result {
 // printed wide.
 func TestSample(t *testing.T) {
 	tabletest.NewNode(t)
-	sync(t, newTables(t, tabletest.Rules()), tabletest.PassSample)
+	passTo(t, newTables(t, tabletest.Rules()), tabletest.PassSample)
 	const file = "testdata/sample.txtar"
 	golden, err := txtar.ParseFile(file)
 	if err != nil {

@@ -34,7 +34,7 @@ func passFar(s cluster.Sink) {
 // The reasons of refusals follow from the rule or row that ends the walk.
 func TestReasons(t *testing.T) {
 	tabletest.NewNode(t)
-	sync(t, newTables(t, tabletest.Rules()), func(s cluster.Sink) {
+	passTo(t, newTables(t, tabletest.Rules()), func(s cluster.Sink) {
 		tabletest.PassSample(s)
 		passFar(s)
 	})
@@ -71,7 +71,7 @@ func TestLocalhost(t *testing.T) {
 	rules := tabletest.Rules()
 	rules.LocalhostNodePorts = true
 	rules.NodePortAddresses.CIDRs = tabletest.Prefixes("127.0.0.0/8", "::1/128")
-	sync(t, newTables(t, rules), func(s cluster.Sink) {
+	passTo(t, newTables(t, rules), func(s cluster.Sink) {
 		s.SetNode(tabletest.Node())
 		s.SetService(tabletest.Service("dns", "10.96.0.10", func(svc *cluster.Service) {
 			svc.Ports[0].Protocol, svc.Ports[0].NodePort = cluster.UDP, 30053
@@ -93,7 +93,7 @@ func TestMasqueradeAll(t *testing.T) {
 	tabletest.NewNode(t)
 	rules := tabletest.Rules()
 	rules.MasqueradeAll = true
-	sync(t, newTables(t, rules), tabletest.PassSample)
+	passTo(t, newTables(t, rules), tabletest.PassSample)
 	o := ask(t, "10.96.0.10:80 tcp from 10.244.1.7").Outcomes[0]
 	if !o.Masqueraded || o.Reason.Code != ruleset.MasqueradeAll {
 		t.Errorf("got %+v, want masqueraded as configured", o)
@@ -103,7 +103,7 @@ func TestMasqueradeAll(t *testing.T) {
 // A client that session affinity knows has one endpoint, until its row expires.
 func TestKnownClient(t *testing.T) {
 	tabletest.NewNode(t)
-	sync(t, newTables(t, tabletest.Rules()), tabletest.PassSample)
+	passTo(t, newTables(t, tabletest.Rules()), tabletest.PassSample)
 	const query = "10.96.0.40:80 tcp from 10.244.1.7"
 	if r := ask(t, query); len(r.Outcomes) != 2 || r.Outcomes[0].Affinity != "new" {
 		t.Errorf("new client: got %+v", r.Outcomes)
@@ -124,7 +124,7 @@ func TestKnownClient(t *testing.T) {
 // A missing row and rules of other programs are part of the answer.
 func TestForeignRules(t *testing.T) {
 	tabletest.NewNode(t)
-	sync(t, newTables(t, tabletest.Rules()), tabletest.PassSample)
+	passTo(t, newTables(t, tabletest.Rules()), tabletest.PassSample)
 	const query = "10.96.0.10:80 tcp from 10.244.1.7"
 	tabletest.LoadNFT(t, "delete element ip kube-proxy service-targets { 10.96.0.10 . tcp . 80 . 0:2 }")
 	r := ask(t, query)

@@ -15,15 +15,18 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// drawSlices chooses EndpointSlices for both families.
+// drawSlices chooses EndpointSlices for all families.
 func (g *Generator) drawSlices(a *App) {
 	a.Slices = nil
 	hints := Pick(g, []string{"", "", "", "", "zone", "zone", "node", "both"})
-	fault := g.IntN(faults)
-	for f := range 2 {
+	for _, f := range g.Families {
 		for i := range Pick(g, []int{0, 1, 1, 1, 1, 2, 2, 3}) {
 			a.Slices = append(a.Slices, g.slice(a, f, i, hints))
 		}
+	}
+	fault := g.IntN(44)
+	if g.Alone {
+		fault = g.IntN(8)
 	}
 	if fault != contradiction {
 		a.unify()
@@ -35,13 +38,12 @@ func (g *Generator) drawSlices(a *App) {
 }
 
 // The faults: something in EndpointSlices for which the proxies are known to
-// differ. Smaller numbers are not a fault.
+// differ. Greater numbers are not a fault.
 const (
-	contradiction = 40 + iota
+	contradiction = iota
 	endpointInServiceCIDR
 	portWithoutNumber
 	readyButNotServing
-	faults // is the number of choices
 )
 
 // spoil adds a fault to one of the slices.
@@ -107,6 +109,7 @@ func AddEndpoint(s *discoveryv1.EndpointSlice, addr netip.Addr) *discoveryv1.End
 
 func (g *Generator) slice(a *App, f, i int, hints string) *discoveryv1.EndpointSlice {
 	s := NewSlice(a.Name(), fmt.Sprintf("%s-ipv%d-%d", a.Name(), 4+2*f, i), f)
+	g.drawWeight(s)
 	if g.Chance(3) {
 		s.Labels[corev1.IsHeadlessService] = ""
 	}
@@ -115,12 +118,12 @@ func (g *Generator) slice(a *App, f, i int, hints string) *discoveryv1.EndpointS
 			s.Ports = append(s.Ports, g.endpointPort(p))
 		}
 	}
-	names := slices.Sorted(maps.Keys(g.endpoints))
+	names := slices.Sorted(maps.Keys(g.Endpoints))
 	for range Pick(g, []int{0, 1, 1, 2, 2, 3, 4}) {
 		name := Pick(g, names)
-		e := AddEndpoint(s, g.endpoints[name][f])
+		e := AddEndpoint(s, g.Endpoints[name][f])
 		if g.Chance(3) { // only the first one counts
-			e.Addresses = append(e.Addresses, g.endpoints[Pick(g, names)][f].String())
+			e.Addresses = append(e.Addresses, g.Endpoints[Pick(g, names)][f].String())
 		}
 		g.place(e, name)
 		g.setConditions(e)

@@ -1,4 +1,4 @@
-package random
+package objects
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/random"
 )
 
 // Sentinel is a Service that changes after all others. Each watch delivers
@@ -44,14 +45,14 @@ func (s *Sentinel) Change(ctx context.Context) (Mark, error) {
 	name := fmt.Sprintf("sentinel-%d", s.Number)
 	for f, prefix := range lab.ServiceRanges() {
 		m.addrs[f] = lab.AddrIn(prefix, 0xff00+s.Number)
-		slice := NewSlice(name, fmt.Sprintf("%s-%d", name, f), f)
-		slice.Ports = []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To[int32](FirstTarget)}}
-		AddEndpoint(slice, s.Addrs[m.pod][f])
+		slice := random.NewSlice(name, fmt.Sprintf("%s-%d", name, f), f)
+		slice.Ports = []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To[int32](random.FirstTarget)}}
+		random.AddEndpoint(slice, s.Addrs[m.pod][f])
 		if err := s.API.PutSlice(ctx, slice); err != nil {
 			return m, err
 		}
 	}
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: Namespace}}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: random.Namespace}}
 	service.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
 	service.Spec.ClusterIPs = []string{m.addrs[0].String(), m.addrs[1].String()}
 	service.Spec.ClusterIP = service.Spec.ClusterIPs[0]

@@ -1,11 +1,12 @@
-package random
+// Package objects writes Services and EndpointSlices to an API server: single
+// ones, or the states of package random. A Sentinel shows when a proxy has
+// followed.
+package objects
 
 import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -16,14 +17,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	discoveryv1client "k8s.io/client-go/kubernetes/typed/discovery/v1"
-	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/test/random"
 )
 
 // API writes the objects of a cluster.
 type API struct {
 	Client kubernetes.Interface
 	// Namespace is the namespace of Services and EndpointSlices. The default is
-	// the constant Namespace.
+	// random.Namespace.
 	Namespace string
 	// Record is called before a request that gives a Service or EndpointSlice
 	// this content, or deletes it. After success, the returned function is
@@ -35,7 +37,7 @@ type API struct {
 // CreateServiceCIDR creates the second ServiceCIDR.
 func (w *API) CreateServiceCIDR(ctx context.Context) error {
 	second := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "second"}}
-	for _, prefix := range SecondServiceRanges() {
+	for _, prefix := range random.SecondServiceRanges() {
 		second.Spec.CIDRs = append(second.Spec.CIDRs, prefix.String())
 	}
 	_, err := w.Client.NetworkingV1().ServiceCIDRs().Create(ctx, second, metav1.CreateOptions{})
@@ -47,46 +49,29 @@ type Change func(context.Context) error
 
 // Changes returns the requests that lead from one state to the next, in random
 // order. before is nil at first.
-func (w *API) Changes(g *Generator, before, after *State) (changes []Change) {
-	if before == nil {
-		before = &State{}
-	}
-	old, wanted := before.objects(), after.objects()
-	for _, name := range slices.Sorted(maps.Keys(old)) {
-		if object := old[name]; wanted[name] == nil {
-			changes = append(changes, func(ctx context.Context) error { return w.remove(ctx, object) })
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(wanted)) {
-		if object := wanted[name]; !equality.Semantic.DeepEqual(old[name], object) {
-			changes = append(changes, func(ctx context.Context) (err error) {
-				switch object := object.(type) {
-				case *corev1.Service:
-					after.Named(name).Live, err = w.PutService(ctx, object)
-				case *discoveryv1.EndpointSlice:
-					err = w.PutSlice(ctx, object)
+func (w *API) Changes(g *random.Generator, before, after *random.State) (changes []Change) {
+	for _, d := range random.Differences(before, after) {
+		changes = append(changes, func(ctx context.Context) (err error) {
+			switch object := d.Object.(type) {
+			case *corev1.Service:
+				if d.Deleted {
+					return w.remove(ctx, object)
 				}
-				return err
-			})
-		}
+				after.Named(object.Name).Live, err = w.PutService(ctx, object)
+			case *discoveryv1.EndpointSlice:
+				if d.Deleted {
+					return w.remove(ctx, object)
+				}
+				err = w.PutSlice(ctx, object)
+			}
+			return err
+		})
 	}
-	if before.Zone != after.Zone {
-		changes = append(changes, func(ctx context.Context) error { return w.setZone(ctx, after.Zone) })
+	if before == nil || before.Node.Zone != after.Node.Zone {
+		changes = append(changes, func(ctx context.Context) error { return w.setZone(ctx, after.Node.Zone) })
 	}
 	g.Shuffle(len(changes), func(i, j int) { changes[i], changes[j] = changes[j], changes[i] })
 	return changes
-}
-
-// objects returns the Services and EndpointSlices by name.
-func (s *State) objects() map[string]metav1.Object {
-	all := map[string]metav1.Object{}
-	for _, a := range s.Apps {
-		all[a.Name()] = a.service()
-		for _, slice := range a.Slices {
-			all[slice.Name] = slice
-		}
-	}
-	return all
 }
 
 // Clear deletes all Services and EndpointSlices.
@@ -106,11 +91,11 @@ func (w *API) Clear(ctx context.Context) error {
 }
 
 func (w *API) services() corev1client.ServiceInterface {
-	return w.Client.CoreV1().Services(cmp.Or(w.Namespace, Namespace))
+	return w.Client.CoreV1().Services(cmp.Or(w.Namespace, random.Namespace))
 }
 
 func (w *API) slices() discoveryv1client.EndpointSliceInterface {
-	return w.Client.DiscoveryV1().EndpointSlices(cmp.Or(w.Namespace, Namespace))
+	return w.Client.DiscoveryV1().EndpointSlices(cmp.Or(w.Namespace, random.Namespace))
 }
 
 // PutService creates a Service, or changes it. A change that the API does not
@@ -134,7 +119,7 @@ func (w *API) PutService(ctx context.Context, s *corev1.Service) (*corev1.Servic
 		})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w:\n%s", err, YAML(s))
+		return nil, fmt.Errorf("%w:\n%s", err, random.YAML(s))
 	}
 	return live, nil
 }
@@ -143,7 +128,7 @@ func (w *API) PutService(ctx context.Context, s *corev1.Service) (*corev1.Servic
 func (w *API) PutSlice(ctx context.Context, s *discoveryv1.EndpointSlice) error {
 	_, err := put(ctx, w, w.slices(), s.DeepCopy(), func(_, _ *discoveryv1.EndpointSlice) {})
 	if err != nil {
-		return fmt.Errorf("%w:\n%s", err, YAML(s))
+		return fmt.Errorf("%w:\n%s", err, random.YAML(s))
 	}
 	return nil
 }
@@ -216,13 +201,4 @@ func (w *API) setZone(ctx context.Context, zone string) error {
 		return nil
 	}
 	return err
-}
-
-// YAML returns an object as text for messages.
-func YAML(object any) string {
-	text, err := yaml.Marshal(object)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
 }
