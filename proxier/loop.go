@@ -29,6 +29,7 @@ type syncLoop struct {
 	delay  time.Duration
 	retry  <-chan time.Time // nil unless the last sync failed
 	due    <-chan time.Time // nil unless a sync is scheduled
+	next   <-chan time.Time // nil unless changes wait for their turns
 	// logged is the time of the last sync that was logged, quiet the number of
 	// syncs since then.
 	logged time.Time
@@ -55,6 +56,8 @@ func (l *syncLoop) run(ctx context.Context) {
 			}
 		case <-l.due:
 			l.due = nil
+			l.attempt("Sync", l.table.Sync)
+		case <-l.next:
 			l.attempt("Sync", l.table.Sync)
 		case <-l.retry:
 			l.attempt("Sync", l.table.Sync)
@@ -87,7 +90,10 @@ func (l *syncLoop) attempt(what string, sync func() error) {
 		klog.ErrorS(err, what+" failed", "ipFamily", l.name(), "retryAfter", l.delay)
 		return
 	}
-	l.delay, l.retry = 0, nil
+	l.delay, l.retry, l.next = 0, nil, nil
+	if wait, ok := l.table.Next(); ok {
+		l.next = time.After(wait)
+	}
 	l.log(what, time.Since(start))
 	if !l.synced {
 		l.synced = true
@@ -100,9 +106,10 @@ func (l *syncLoop) attempt(what string, sync func() error) {
 
 // restAfter returns how long to wait after a sync: three times its duration, so
 // that continuous changes use at most a quarter of one processor. The wait is
-// limited to 0.1 s, so syncs of more than 33 ms use more.
+// limited, because syncs of a few milliseconds write changes of namespaces that
+// pay for them (see keep.Account).
 func restAfter(sync time.Duration) time.Duration {
-	const longest = 100 * time.Millisecond
+	const longest = 20 * time.Millisecond
 	return min(3*sync, longest)
 }
 
@@ -117,8 +124,7 @@ func (l *syncLoop) log(what string, elapsed time.Duration) {
 	l.logged, l.quiet = time.Now(), 0
 }
 
-// check checks the table. If a repair fails, the next sync tries again. If
-// changes were deferred and are due, it requests a sync.
+// check checks the table. If a repair fails, the next sync tries again.
 func (l *syncLoop) check() {
 	if time.Now().Before(l.checkAfter) {
 		return
@@ -129,9 +135,6 @@ func (l *syncLoop) check() {
 		klog.ErrorS(err, "Failed to check the table", "ipFamily", l.name(), "retryAfter", publishPeriod)
 		l.checkAfter = time.Now().Add(publishPeriod)
 		l.health.changed()
-		l.request()
-	}
-	if l.table.Deferred() {
 		l.request()
 	}
 	if time.Since(l.published) >= publishPeriod {

@@ -1,30 +1,19 @@
 package table
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// budgets are the rows of the Services of a table, within their budgets, by
-// namespace. The Services of a namespace that exceeds its budget get it in the
-// order of their age and name. Each gets the rows that it needs until the
-// budget is used up; the others are reduced to what is left.
+// budgets limit the rows of Services. The Services of a namespace that exceeds
+// its budget get it in the order of their age and name. Each gets the rows that
+// it needs until the budget is used up; the others are reduced to what is left.
 type budgets struct {
 	ruleset.Budgets
-	config     *ruleset.Config
-	namespaces map[string]*namespaceRows
-	reduced    map[*serviceState]struct{} // Services with reduced
-}
-
-// namespaceRows is the sum of the rows of a namespace. limited reports whether
-// Services of it may have less than their own budget.
-type namespaceRows struct {
-	rows    int
-	limited bool
+	config  *ruleset.Config
+	reduced map[*serviceState]struct{} // Services with reduced
 }
 
 // maxPairs is the number of pairs of a service port and an endpoint up to which
@@ -44,11 +33,15 @@ func (d *desired) share(s *serviceState, budget int) ruleset.Share {
 	return ruleset.ShareOf(d.family, s.spec, s.endpoints, d.budgets.config.Slots(s.spec), budget)
 }
 
+// maxGrowths is the number of Services that get more of the budget of their
+// namespace in a sync, so that a change makes few others change.
+const maxGrowths = 16
+
 // applyBudgets makes the limits of all Services follow the changes. It must be
 // called before they are planned.
 func (d *desired) applyBudgets() {
-	changed := make(map[string]*namespaceRows)
-	for s := range maps.Clone(d.dirty) {
+	changed := d.growing
+	for s := range maps.Clone(d.fresh) {
 		rows := 0
 		if s.spec != nil {
 			share := d.share(s, d.budgets.OfService())
@@ -57,56 +50,49 @@ func (d *desired) applyBudgets() {
 				d.setShare(s, share, d.budgets.OfService())
 			}
 		}
-		changed[s.name.Namespace] = d.addRows(s, rows)
+		s.namespace.rows += rows - s.rows
+		s.rows = rows
+		changed[s.namespace] = struct{}{}
 	}
-	for name, n := range changed {
+	d.growing = make(map[*namespace]struct{})
+	for n := range changed {
 		over := n.rows > d.budgets.OfNamespace()
 		if over || n.limited {
-			d.shareNamespace(name)
+			d.shareBudget(n)
 		}
-		n.limited = over
-		if n.rows == 0 {
-			delete(d.budgets.namespaces, name)
-		}
+		_, grows := d.growing[n]
+		n.limited = over || grows
 	}
 }
 
-// addRows replaces the rows of a Service in the sum of its namespace.
-func (d *desired) addRows(s *serviceState, rows int) *namespaceRows {
-	n := d.budgets.namespaces[s.name.Namespace]
-	if n == nil {
-		n = &namespaceRows{}
-		d.budgets.namespaces[s.name.Namespace] = n
-	}
-	n.rows += rows - s.rows
-	s.rows = rows
-	return n
-}
-
-// shareNamespace gives each Service of a namespace its part of the budget.
-func (d *desired) shareNamespace(name string) {
-	var all []*serviceState
-	for _, s := range d.services {
-		if s.name.Namespace == name && s.spec != nil {
-			all = append(all, s)
-		}
-	}
-	slices.SortFunc(all, func(a, b *serviceState) int {
-		return cmp.Or(a.spec.Created.Compare(b.spec.Created), a.name.Compare(b.name))
-	})
-	left := d.budgets.OfNamespace()
-	for _, s := range all {
+// shareBudget gives each Service of a namespace its part of the budget. Only
+// Services that changed, or whose part changes, are computed.
+func (d *desired) shareBudget(n *namespace) {
+	left, growths := d.budgets.OfNamespace(), 0
+	for _, s := range n.byAge {
 		budget := d.budgets.OfService()
 		if s.rows > left {
 			budget = left
 		}
-		if s.rows > left || s.reduced != nil {
-			share := d.share(s, budget)
-			d.setShare(s, share, budget)
-			left = max(0, left-share.Rows)
+		if s.rows <= left && s.reduced == nil {
+			left -= s.rows
 			continue
 		}
-		left -= s.rows
+		if _, fresh := d.fresh[s]; s.reduced != nil && !fresh {
+			if budget > s.reduced.budget {
+				growths++
+			}
+			if budget == s.reduced.budget || growths > maxGrowths {
+				left = max(0, left-s.reduced.Rows)
+				continue
+			}
+		}
+		share := d.share(s, budget)
+		d.setShare(s, share, budget)
+		left = max(0, left-share.Rows)
+	}
+	if growths > maxGrowths {
+		d.growing[n] = struct{}{}
 	}
 }
 

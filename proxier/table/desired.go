@@ -22,9 +22,17 @@ type desired struct {
 	freeTags []uint32              // of service ports that are forgotten
 	claims   claims
 	budgets  budgets
-	dirty    map[*serviceState]struct{} // that changed
+	dirty    map[*serviceState]struct{} // that are not written yet
+	fresh    map[*serviceState]struct{} // that changed since the last sync
 	edited   map[*serviceState]struct{} // that have edits
 	touch    func(keep.Owner)           // Keeper.Touch
+
+	namespaces map[string]*namespace
+	emptied    map[*namespace]struct{} // without Services
+	growing    map[*namespace]struct{} // whose Services get more of the budget
+	// released are the frontends that the kernel has for a service port that
+	// does not own them any more. It is not written yet.
+	released map[ruleset.Frontend]*portState
 }
 
 func newDesired(f nft.Family, config ruleset.Config, ownPorts []netip.AddrPort) desired {
@@ -35,11 +43,15 @@ func newDesired(f nft.Family, config ruleset.Config, ownPorts []netip.AddrPort) 
 		ports:    make(map[uint32]*portState),
 		claims:   newClaims(ownPorts),
 		budgets: budgets{
-			Budgets: config.Budgets, config: &config,
-			namespaces: make(map[string]*namespaceRows), reduced: make(map[*serviceState]struct{}),
+			Budgets: config.Budgets, config: &config, reduced: make(map[*serviceState]struct{}),
 		},
-		dirty:  make(map[*serviceState]struct{}),
-		edited: make(map[*serviceState]struct{}),
+		dirty:      make(map[*serviceState]struct{}),
+		fresh:      make(map[*serviceState]struct{}),
+		edited:     make(map[*serviceState]struct{}),
+		namespaces: make(map[string]*namespace),
+		emptied:    make(map[*namespace]struct{}),
+		growing:    make(map[*namespace]struct{}),
+		released:   make(map[ruleset.Frontend]*portState),
 	}
 }
 
@@ -96,6 +108,7 @@ func (d *desired) setSpec(s *serviceState, spec *cluster.Service) {
 		return svc.HealthCheckNodePort
 	}
 	d.claims.setCheck(s, check(s.spec), check(spec), d.markDirty)
+	s.namespace.place(s, spec)
 	s.spec = spec
 }
 
@@ -103,22 +116,24 @@ func (d *desired) setSpec(s *serviceState, spec *cluster.Service) {
 func (d *desired) service(name cluster.ServiceName) *serviceState {
 	s := d.services[name]
 	if s == nil {
-		s = &serviceState{name: name}
+		s = &serviceState{name: name, namespace: d.namespace(name.Namespace)}
+		s.namespace.states++
 		d.services[name] = s
 	}
 	return s
 }
 
 func (d *desired) markDirty(s *serviceState) {
-	d.dirty[s] = struct{}{}
+	d.dirty[s], d.fresh[s] = struct{}{}, struct{}{}
 	for _, p := range s.ports {
 		d.touch(p)
 	}
 }
 
-// dirtyServices returns the Services that changed, sorted by name.
-func (d *desired) dirtyServices() []*serviceState {
-	return slices.SortedFunc(maps.Keys(d.dirty), compareServices)
+// freshServices returns the Services that changed since the last sync, sorted
+// by name.
+func (d *desired) freshServices() []*serviceState {
+	return slices.SortedFunc(maps.Keys(d.fresh), compareServices)
 }
 
 // allServices returns all Services, sorted by name.
@@ -150,6 +165,7 @@ func (d *desired) forget(s *serviceState, forget func(keep.Owner)) {
 	})
 	if s.spec == nil && len(s.endpoints) == 0 && s.edits == nil && len(s.ports) == 0 && d.services[s.name] == s {
 		delete(d.services, s.name)
+		d.leave(s)
 	}
 }
 

@@ -103,10 +103,7 @@ func (r *reporter) recordsNodePort(loser, owner *serviceState) bool {
 // invalidEndpoints records an event for each changed Service that has
 // endpoints in a service CIDR, once for each set of such endpoints.
 func (r *reporter) invalidEndpoints() {
-	for _, s := range r.desired.dirtyServices() {
-		if s.isDeferred() {
-			continue // nothing changed since the last sync
-		}
+	for _, s := range r.desired.freshServices() {
 		var invalid []string
 		for _, e := range s.endpoints {
 			if r.desired.node.IsServiceAddr(e.Addr) {

@@ -14,7 +14,9 @@ import (
 
 // serviceState is the desired state of one Service.
 type serviceState struct {
-	name cluster.ServiceName
+	name      cluster.ServiceName
+	namespace *namespace
+	created   time.Time // of spec
 	// spec is nil if the source passed endpoints only.
 	spec *cluster.Service
 	// endpoints are sorted by address and source. The slice may belong to the
@@ -32,7 +34,6 @@ type serviceState struct {
 	// invalidEndpoints is the last note about endpoints that are ignored, "" if
 	// there is none.
 	invalidEndpoints string
-	group            keep.Group
 }
 
 // portState is the desired state of one service port.
@@ -55,10 +56,10 @@ type portState struct {
 
 var _ keep.Owner = (*portState)(nil)
 
-// Kept, Tag and Group implement keep.Owner.
-func (p *portState) Kept() *keep.Kept   { return &p.kept }
-func (p *portState) Tag() uint32        { return p.tag }
-func (p *portState) Group() *keep.Group { return &p.service.group }
+// Kept, Tag and Account implement keep.Owner.
+func (p *portState) Kept() *keep.Kept       { return &p.kept }
+func (p *portState) Tag() uint32            { return p.tag }
+func (p *portState) Account() *keep.Account { return &p.service.namespace.Account }
 
 // String returns namespace/name:port.
 func (p *portState) String() string { return p.service.name.WithPort(p.port.Name) }
@@ -73,16 +74,9 @@ func comparePorts(p, q *portState) int {
 		cmp.Compare(p.port.Protocol, q.port.Protocol))
 }
 
-// isPending reports whether a service port of s is not written yet. isDeferred
-// reports whether all these wait for their turns.
+// isPending reports whether a service port of s is not written yet.
 func (s *serviceState) isPending() bool {
 	return slices.ContainsFunc(s.ports, func(p *portState) bool { return p.kept.Pending() })
-}
-
-func (s *serviceState) isDeferred() bool {
-	return s.isPending() && !slices.ContainsFunc(s.ports, func(p *portState) bool {
-		return p.kept.Pending() && !p.kept.Deferred()
-	})
 }
 
 func compareServices(a, b *serviceState) int { return a.name.Compare(b.name) }

@@ -82,7 +82,7 @@ func (t *Table) SetEndpoints(name cluster.ServiceName, source string, endpoints 
 
 // Sync implements cluster.Sink. Its cost depends on the number of changes. If
 // the kernel may not have what was committed, Sync writes everything. Otherwise
-// it may defer changes of heavy service ports (see Deferred).
+// changes can wait for their turns (see Next).
 func (t *Table) Sync() error {
 	t.prepare()
 	return t.keeper.Sync()
@@ -104,11 +104,22 @@ func (t *Table) prepare() {
 	report.reduced()
 	t.stats.Conflicts += report.conflicts()
 	report.invalidEndpoints()
+	t.desired.release()
+	t.desired.forgetNamespaces(time.Now())
+	if len(t.desired.fresh) > 0 {
+		// A new map: iterating over an emptied one costs as much as before.
+		t.desired.fresh = make(map[*serviceState]struct{})
+	}
 }
 
-// Deferred reports whether a change of a heavy service port was deferred and
-// can be written now. Then a Sync is due.
-func (t *Table) Deferred() bool { return t.keeper.Due() }
+// Next returns the time until a Sync is due although nothing else changes:
+// changes wait for their turns, or are held back. ok is false if there are none.
+func (t *Table) Next() (wait time.Duration, ok bool) {
+	if len(t.desired.growing) > 0 {
+		return 0, true
+	}
+	return t.keeper.Next()
+}
 
 // Check verifies the table if another program committed since the last
 // verification, and repairs it if necessary (see keep.Keeper.Check).

@@ -156,21 +156,27 @@ func (s source) Cost(o keep.Owner, have keep.Content) (next int) {
 	return max(next, before.Cost(len(before.Cluster)+len(before.Local), before.HasWeights()))
 }
 
-// Moves implements keep.Source.
-func (s source) Moves(pending []keep.Owner, join func(from, to int)) {
-	had := make(map[ruleset.Frontend]int) // the service port whose rows the kernel has
-	for i, o := range pending {
-		if plan := o.(*portState).plan(); plan != nil {
-			for _, f := range plan.Frontends {
-				had[f.Frontend] = i
-			}
+// Together implements keep.Source.
+func (s source) Together(o keep.Owner, join func(keep.Owner)) {
+	d, p := &s.t.desired, o.(*portState)
+	if len(d.released) == 0 {
+		return
+	}
+	for _, w := range p.wants {
+		if by := d.released[w.Frontend]; by != nil && d.claims.owner(w.Frontend) == p {
+			join(by)
 		}
 	}
-	for i, o := range pending {
-		for _, f := range s.t.desired.owned(o.(*portState)) {
-			if from, ok := had[f.Frontend]; ok {
-				join(from, i)
-			}
+	plan := p.plan()
+	if plan == nil {
+		return
+	}
+	for _, f := range plan.Frontends {
+		if d.released[f.Frontend] != p {
+			continue
+		}
+		if owner := d.claims.owner(f.Frontend); owner != nil {
+			join(owner)
 		}
 	}
 }
@@ -237,6 +243,7 @@ func (s source) Committed(c *keep.Commit) {
 		}
 		t.stats.count(planOf(change.Next), 1)
 	}
+	d.forgetReleased(c)
 	done := d.written(c)
 	s.notify(c, done, before)
 	for _, change := range c.Changes {

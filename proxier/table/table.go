@@ -84,13 +84,8 @@ func LogEvent(e cluster.Event) {
 	klog.InfoS("Warning", "kind", e.Kind, "object", klog.KRef(e.Namespace, e.Name), "reason", e.Reason, "note", e.Note)
 }
 
-// UpToDate reports whether the kernel has everything that was set, apart from
-// changes that are deferred.
+// UpToDate reports whether a sync succeeded since anything was set, and no
+// service port is held back. Changes can still wait for their turns (see Next).
 func (t *Table) UpToDate() bool {
-	for s := range t.desired.dirty {
-		if !s.isDeferred() {
-			return false
-		}
-	}
-	return t.keeper.UpToDate() && len(t.desired.edited) == 0
+	return t.keeper.UpToDate() && len(t.desired.edited)+len(t.desired.fresh) == 0
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -59,7 +60,7 @@ func (k *writer) decide(b blame, in phase) verdict {
 	if next.refused && !before.refused {
 		k.source.Refused(b.owner, why)
 	}
-	kept.trouble = &trouble{next, why.Error()}
+	kept.trouble = &trouble{next, why.Error(), time.Now().Add(k.limits.FirstRetry << max(0, next.failures-1))}
 	k.failing[b.owner] = struct{}{}
 	if next.instead == theSame {
 		k.source.Stays(b.owner)

@@ -93,24 +93,29 @@ func (f *firewall) Content(o keep.Owner, have keep.Content, less bool) (keep.Con
 
 func (f *firewall) Cost(o keep.Owner, _ keep.Content) int { return o.(*rule).cost }
 
-func (f *firewall) Moves(pending []keep.Owner, join func(from, to int)) {
-	had := make(map[string]int)
-	each := func(c keep.Content, do func(key string)) {
+func (f *firewall) Together(o keep.Owner, join func(keep.Owner)) {
+	keys := func(c keep.Content) map[string]bool {
+		all := make(map[string]bool)
 		if c, ok := c.(*content); ok && c != nil {
 			for _, r := range c.rows {
-				do(r.Set.Name + r.KeyText())
+				all[r.Set.Name+r.KeyText()] = true
 			}
 		}
+		return all
 	}
-	for i, o := range pending {
-		each(o.Kept().Have(), func(key string) { had[key] = i })
-	}
-	for i, o := range pending {
-		each(o.(*rule).wants, func(key string) {
-			if from, ok := had[key]; ok {
-				join(from, i)
+	meet := func(a, b keep.Content) bool {
+		have := keys(b)
+		for key := range keys(a) {
+			if have[key] {
+				return true
 			}
-		})
+		}
+		return false
+	}
+	for _, r := range f.rules {
+		if r != o && (meet(o.Kept().Have(), r.wants) || meet(r.kept.Have(), o.(*rule).wants)) {
+			join(r)
+		}
 	}
 }
 
@@ -180,19 +185,19 @@ func (w wanted) Extra(rows []nft.Row) ([]nft.Row, error) {
 
 // A rule is an owner. It was removed if it wants nothing.
 type rule struct {
-	kept  keep.Kept
-	name  string
-	tag   uint32
-	cost  int
-	group keep.Group
-	wants *content
-	err   error // why that cannot be written
+	kept    keep.Kept
+	name    string
+	tag     uint32
+	cost    int
+	account *keep.Account
+	wants   *content
+	err     error // why that cannot be written
 }
 
-func (r *rule) Kept() *keep.Kept   { return &r.kept }
-func (r *rule) Tag() uint32        { return r.tag }
-func (r *rule) Group() *keep.Group { return &r.group }
-func (r *rule) String() string     { return r.name }
+func (r *rule) Kept() *keep.Kept       { return &r.kept }
+func (r *rule) Tag() uint32            { return r.tag }
+func (r *rule) Account() *keep.Account { return r.account }
+func (r *rule) String() string         { return r.name }
 
 // content is the content of a rule. It begins with allow.
 type content struct {

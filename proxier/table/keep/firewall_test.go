@@ -35,6 +35,7 @@ func startFirewall(t *testing.T, table string, generation *keep.Generation) *fir
 		limits: keep.DefaultLimits(), rules: make(map[string]*rule),
 	}
 	f.limits.CheckShare = 0 // the scrubber does not rest
+	f.limits.FirstRetry = 0 // each sync tries again what is held back
 	f.Keeper = keep.New(keep.Config{
 		Table: f.Program(noSet), Source: f, Generation: generation,
 		Open: func() (keep.Kernel, error) { return f.kernel, nil }, Limits: &f.limits,
@@ -65,7 +66,7 @@ func (f *firewall) set(name string, wants *content) *rule {
 	r := f.rules[name]
 	if r == nil {
 		f.tags++
-		r = &rule{name: name, tag: f.tags}
+		r = &rule{name: name, tag: f.tags, account: new(keep.Account)}
 		f.rules[name] = r
 	}
 	r.wants, r.err = wants, nil

@@ -44,7 +44,7 @@ func New(c Config) *Keeper {
 			source: c.Source, have: newCommitted(), leftovers: make(leftovers),
 			failing: make(map[Owner]struct{}),
 		},
-			limits: c.Limits, repairs: repairs{count: make(map[DamageKind]int)},
+			limits: c.Limits, queue: queue{rate: firstRate}, repairs: repairs{count: make(map[DamageKind]int)},
 		}, open: c.Open}
 	k.scrubber.audit.state = &k.state
 	k.Distrust(RewriteStart, "first sync")
@@ -79,8 +79,8 @@ func (k *Keeper) Close() error {
 func (k *Keeper) Kernel() Kernel { return k.kernel }
 
 // Sync writes what changed. Its cost depends on the number of changes. If the
-// kernel may not have what was committed, Sync writes everything. Otherwise it
-// may defer changes of heavy owners (see Due).
+// kernel may not have what was committed, Sync writes everything. Otherwise
+// changes can wait for their turns (see Next).
 func (k *Keeper) Sync() error { return k.sync("changes") }
 
 // Resync syncs like Sync, and also tries again what the kernel refused. Check
@@ -98,7 +98,7 @@ func (k *Keeper) sync(cause string) error {
 	if k.kernel == nil {
 		return fmt.Errorf("sync %s: Open was not called or failed", k.name())
 	}
-	k.retry()
+	k.retry(false)
 	if k.doubt == "" && k.have.mayUseLess() {
 		k.Distrust(RewriteUnused, "many chains on demand may be unused")
 	}
@@ -155,28 +155,34 @@ func (k *Keeper) timed(cause string, sync func() error) error {
 // not.
 func (k *Keeper) InDoubt() string { return k.doubt }
 
-// UpToDate reports whether the kernel has everything that was touched, apart
-// from changes that are deferred.
+// UpToDate reports whether a sync succeeded since something was touched, and no
+// owner is held back. Changes can still wait for their turns (see Waits).
 func (k *Keeper) UpToDate() bool {
-	for _, o := range k.pending {
-		if kept := o.Kept(); kept.pending && !kept.deferred {
+	for o := range k.failing {
+		if o.Kept().trouble.waits() {
 			return false
 		}
 	}
-	return k.doubt == "" && !k.programChanged
+	return k.doubt == "" && !k.unsynced
 }
 
-// Due reports whether a change of a heavy owner was deferred and can be written
-// now. Then a Sync is due.
-func (k *Keeper) Due() bool {
-	now := time.Now()
-	for _, o := range k.pending {
-		if o.Kept().Deferred() && o.Group().wait(now, k.limits.Burst) == 0 {
-			return true
+// Next returns the time until a Sync is due for owners that wait for their
+// turns, or that are held back. ok is false if there are none.
+func (k *Keeper) Next() (wait time.Duration, ok bool) {
+	now, wait := time.Now(), longestRest
+	for _, a := range k.queue.accounts {
+		wait, ok = min(wait, a.wait(now, k.limits.Burst)), true
+	}
+	for o := range k.failing {
+		if t := o.Kept().trouble; t.waits() {
+			wait, ok = min(wait, max(0, t.after.Sub(now))), true
 		}
 	}
-	return false
+	return wait, ok
 }
+
+// Waits returns the accounts whose owners wait for their turns.
+func (k *Keeper) Waits() []Wait { return k.queue.waits() }
 
 // Program returns the program that was committed, nil before the first commit.
 // It must not be modified.

@@ -4,28 +4,27 @@ import "time"
 
 // Kept is what a Keeper remembers of an owner.
 type Kept struct {
-	have     Content  // as of the last commit
-	pending  bool     // changed since it was written
-	queued   bool     // is in Keeper.pending
-	deferred bool     // waits for its turn, and did not change since (see parts.go)
-	trouble  *trouble // nil for an owner without failures
-	written  time.Time
+	have    Content       // as of the last commit
+	pending bool          // changed since it was written
+	queued  bool          // is in Account.waiting
+	taken   bool          // is in the part that is being written
+	trouble *trouble      // nil for an owner without failures
+	took    time.Duration // CPU time of its last part
 }
 
 // trouble is the fate of an owner after failures, and why it cannot be written
 // as it is wanted.
 type trouble struct {
 	fate
-	why string
+	why   string
+	after time.Time // before which it is not tried again, unless it changes
 }
 
 // Have returns the content that the kernel has, as of the last commit.
 func (k *Kept) Have() Content { return k.have }
 
-// Pending reports whether the owner changed since it was written. Deferred
-// reports whether this change waits for its turn.
-func (k *Kept) Pending() bool  { return k.pending }
-func (k *Kept) Deferred() bool { return k.pending && k.deferred }
+// Pending reports whether the owner changed since it was written.
+func (k *Kept) Pending() bool { return k.pending }
 
 // Less reports whether the next transaction does not write the owner as it is
 // wanted, and why.
@@ -67,23 +66,3 @@ func (k *Kept) Next(content func(have Content, less bool) (Content, error)) (Con
 	}
 	return content(k.have, false)
 }
-
-// Group measures the heavy parts of owners that wait for each other. debt is
-// the CPU time that they took until a time, less the share that they may take.
-type Group struct {
-	debt time.Duration
-	at   time.Time
-}
-
-// wait returns how long the next heavy part has to wait.
-func (g *Group) wait(now time.Time, burst time.Duration) time.Duration {
-	return max(0, g.debt-now.Sub(g.at)/paceShare-burst) * paceShare
-}
-
-// Charge records a heavy part that ended now.
-func (g *Group) Charge(now time.Time, took time.Duration) {
-	g.debt = max(0, g.debt-now.Sub(g.at)/paceShare) + took
-	g.at = now
-}
-
-const paceShare = 5

@@ -1,140 +1,161 @@
 package keep
 
 import (
+	"container/heap"
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// An owner can take long to write: it has many rows or chains. It must not
-// delay others. Therefore a sync writes parts, each in a transaction: first all
-// light owners, then the heavy ones, one at a time. After some time it leaves
-// the rest to the next sync, which begins with the light ones again.
-//
-// An owner is written by one transaction, so packets see its old or its new
-// state. Owners between which a row moves are in one part.
-
-// part is the owners of a transaction.
+// part is the owners of a transaction. An owner is written by one transaction,
+// so packets see its old or its new state. Owners between which a row moves are
+// in one part.
 type part struct {
 	owners []Owner
+	costs  []int // of the owners
 	cost   int
-	heavy  bool
+	heavy  bool // a heavy owner, and those that must be written with it
 }
 
-// updateInParts writes what changed since the last sync. Heavy owners that have
-// to wait are deferred.
+// quantum is the cost of the owners of one account that a part takes before it
+// turns to another account.
+const quantum = 1000
+
+// spread limits the accounts of a part: it has none that was served this much
+// longer than the first one, which must not wait for the others.
+const spread = 5 * time.Millisecond
+
+// updateInParts writes what changed, in parts, until everything is written or
+// Limits.Time has passed. It writes at least one part.
 func (k *writer) updateInParts() error {
-	start, rewrites, heavy := time.Now(), k.Rewrites, false
-	for _, part := range k.parts() {
-		if part.heavy && (heavy && time.Since(start) > k.limits.Time || k.mustWait(part)) {
-			continue
-		}
-		heavy = heavy || part.heavy
-		if err := k.take(part); err != nil {
+	start, rewrites := time.Now(), k.Rewrites
+	turns := k.queue.turns(start, k.limits.Burst)
+	for {
+		if err := k.take(k.nextPart(&turns)); err != nil {
 			return err
 		}
 		if k.Rewrites != rewrites { // everything is written
 			return nil
 		}
+		if len(turns) == 0 || time.Since(start) >= k.limits.Time {
+			break
+		}
 	}
-	k.failures = 0
-	for _, o := range k.pending {
-		o.Kept().deferred = true
-	}
+	k.failures, k.unsynced = 0, false
 	return k.finishHeld()
 }
 
-// take writes the changes of a part. It measures a heavy part by the CPU time
-// of the thread, which does not depend on other programs.
+// take writes the changes of a part and charges its CPU time, which does not
+// depend on other programs. What was not written waits again.
 func (k *writer) take(p part) error {
-	if !p.heavy {
-		return k.update(p.owners, nil)
+	var held []Owner
+	if p.heavy {
+		held = p.owners
 	}
-	used, err := ThreadTimeOf(func() error { return k.update(p.owners, p.owners) })
-	if err != nil {
-		return err
+	used, err := ThreadTimeOf(func() error { return k.update(p.owners, held) })
+	k.charge(p, used)
+	for _, o := range p.owners {
+		kept := o.Kept()
+		kept.taken = false
+		if kept.pending && !kept.queued {
+			kept.queued = true
+			k.queue.add(o)
+		}
 	}
-	first, now := p.owners[0], time.Now()
-	first.Kept().written = now
-	first.Group().Charge(now, used)
-	return nil
+	k.queue.compact()
+	return err
 }
 
-// mustWait reports whether a part has to wait because earlier parts of its
-// Group took long.
-func (k *writer) mustWait(p part) bool {
-	g := p.owners[0].Group()
-	others := slices.ContainsFunc(p.owners, func(o Owner) bool { return o.Group() != g })
-	return !others && g.wait(time.Now(), k.limits.Burst) > 0
+// charge charges the CPU time of a part to the accounts of its owners.
+func (k *writer) charge(p part, used time.Duration) {
+	now := time.Now()
+	for i, o := range p.owners {
+		a := o.Account()
+		a.ahead = 0
+		a.charge(o.Kept(), used*time.Duration(p.costs[i])/time.Duration(p.cost), now)
+	}
+	if p.cost >= quantum {
+		k.queue.rate += (float64(used)/float64(p.cost) - k.queue.rate) / 4
+	}
 }
 
-// parts returns the parts of an update. The first one is light. It is empty if
-// only the program changed.
-func (k *writer) parts() []part {
-	parts, heavy := make([]part, 1), []part(nil)
-	for _, p := range k.pendingParts() {
-		last := &parts[len(parts)-1]
+// nextPart makes the next part. It is empty if nothing waits.
+func (k *writer) nextPart(t *turns) (p part) {
+	if len(*t) == 0 {
+		return p
+	}
+	k.queue.clock = max(k.queue.clock, (*t)[0].served)
+	latest, limit := (*t)[0].served+spread, k.limits.PartCost
+	if len(*t) > 1 {
+		limit /= 2
+	}
+	var aside []*Account // whose next owner is heavy
+	for len(*t) > 0 && !p.heavy && p.cost < limit {
+		a := (*t)[0]
+		if a.served+a.ahead > latest {
+			break
+		}
+		before := p.cost
+		k.takeFrom(a, &p, limit)
+		a.ahead += time.Duration(float64(p.cost-before) * k.queue.rate)
 		switch {
-		case p.heavy:
-			heavy = append(heavy, p)
-		case len(last.owners) > 0 && last.cost+p.cost > k.limits.PartCost:
-			parts = append(parts, p)
+		case a.first() == nil:
+			heap.Pop(t)
+		case p.cost == before:
+			aside = append(aside, heap.Pop(t).(*Account))
 		default:
-			last.owners, last.cost = append(last.owners, p.owners...), last.cost+p.cost
+			heap.Fix(t, 0)
 		}
 	}
-	slices.SortStableFunc(heavy, func(a, b part) int {
-		return a.owners[0].Kept().written.Compare(b.owners[0].Kept().written)
-	})
-	return append(parts, heavy...)
+	for _, a := range aside {
+		heap.Push(t, a)
+	}
+	return p
 }
 
-// pendingParts returns the owners that changed since they were written, in the
-// smallest parts between which no row moves.
-func (k *writer) pendingParts() []part {
-	k.dequeue()
-	parts, total := make([]part, 0, len(k.pending)), 0
-	for _, o := range k.pending {
-		cost := k.source.Cost(o, o.Kept().have)
-		parts = append(parts, part{[]Owner{o}, cost, cost > k.limits.HeavyCost})
-		total += cost
+// takeFrom adds owners of an account to a part.
+func (k *writer) takeFrom(a *Account, p *part, limit int) {
+	end := min(p.cost+quantum, limit)
+	for o := a.first(); o != nil && p.cost < end; o = a.first() {
+		ring, costs, cost := k.ring(o)
+		heavy := cost > k.limits.HeavyCost
+		if heavy && len(p.owners) > 0 {
+			return
+		}
+		for _, o := range ring {
+			o.Kept().taken = true
+		}
+		p.owners, p.costs, p.cost = append(p.owners, ring...), append(p.costs, costs...), p.cost+cost
+		if p.heavy = heavy; heavy {
+			return
+		}
 	}
-	if total <= min(k.limits.PartCost, k.limits.HeavyCost) {
-		return parts // one part has all of them
-	}
-	return k.joinMoved(parts)
 }
 
-// joinMoved joins parts of one owner between which rows move.
-func (k *writer) joinMoved(parts []part) []part {
-	leaders := make([]int, len(parts))
-	for i := range leaders {
-		leaders[i] = i
+// ring returns an owner, and the owners that must be written with it because
+// rows move between them, with their costs.
+func (k *writer) ring(first Owner) (all []Owner, costs []int, cost int) {
+	all = []Owner{first}
+	has := map[Owner]bool(nil)
+	for i := 0; i < len(all); i++ {
+		o := all[i]
+		n := max(1, k.source.Cost(o, o.Kept().have))
+		costs, cost = append(costs, n), cost+n
+		k.source.Together(o, func(other Owner) {
+			if kept := other.Kept(); !kept.pending || kept.taken || other == first || has[other] {
+				return
+			}
+			if has == nil {
+				has = make(map[Owner]bool)
+			}
+			has[other] = true
+			all = append(all, other)
+		})
 	}
-	leader := func(i int) int {
-		for leaders[i] != i {
-			leaders[i] = leaders[leaders[i]]
-			i = leaders[i]
-		}
-		return i
-	}
-	k.source.Moves(k.pending, func(from, to int) { leaders[leader(to)] = leader(from) })
-	var joined []part
-	at := make(map[int]int) // positions in joined, by leader
-	for i, p := range parts {
-		n, ok := at[leader(i)]
-		if !ok {
-			at[leader(i)], joined = len(joined), append(joined, p)
-			continue
-		}
-		to := &joined[n]
-		to.owners, to.cost, to.heavy = append(to.owners, p.owners...), to.cost+p.cost, to.heavy || p.heavy
-	}
-	return joined
+	return all, costs, cost
 }
 
 // ThreadTimeOf calls f and returns its CPU time.

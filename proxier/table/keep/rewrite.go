@@ -18,14 +18,15 @@ const rowBytes = 45
 // rewrite writes everything. If it fails, the next sync begins with the wanted
 // contents again: what the failures decided was not committed.
 func (k *writer) rewrite() error {
-	k.retry()
+	k.retry(true)
 	err := k.rewriteAgain()
+	k.unsynced = err != nil
 	if err != nil {
 		for o := range k.failing {
 			k.Touch(o)
 		}
 	}
-	k.dequeue()
+	k.queue.compact()
 	return err
 }
 

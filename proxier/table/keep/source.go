@@ -26,9 +26,9 @@ type Source interface {
 	// Cost returns the approximate number of rows that take as long to write as
 	// an owner, before or after its change.
 	Cost(o Owner, have Content) int
-	// Moves calls join for each pair of these owners, given by index, between
-	// which a row moves. One transaction writes both.
-	Moves(pending []Owner, join func(from, to int))
+	// Together calls join for each owner between which and o a row moves. One
+	// transaction writes both.
+	Together(o Owner, join func(Owner))
 	// CountRows returns the number of rows of all owners, approximately.
 	CountRows() int
 
@@ -77,8 +77,9 @@ type Owner interface {
 	Kept() *Kept
 	// Tag identifies the owner in transactions. It is unique and not 0.
 	Tag() uint32
-	// Group returns the Group of the owners that wait for each other.
-	Group() *Group
+	// Account returns the account of the owner. Owners of other accounts do not
+	// wait for it.
+	Account() *Account
 	// String returns the name of the owner for messages.
 	String() string
 }

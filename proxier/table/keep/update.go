@@ -3,7 +3,6 @@ package keep
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -63,35 +62,34 @@ func (k *writer) update(owners, held []Owner) (err error) {
 	return err
 }
 
-// finishHeld is called after an update that held back owners. It writes
-// everything if that may help. Otherwise the error requests another sync.
-// Deferred owners wait for their turns.
+// finishHeld is called after an update that may have held back owners. It
+// writes everything if the kernel has other rows or chains than were committed.
 func (k *writer) finishHeld() error {
-	var held []Owner
-	now, rewrite, conflict := time.Now(), false, false
+	now, held := time.Now(), 0
+	var first, conflict Owner
 	for o := range k.failing {
-		if f := o.Kept().fate(); f.waits() && !o.Kept().pending {
-			held = append(held, o)
-			conflict = conflict || f.conflict
-			rewrite = rewrite || f.conflict || f.failures == maxFailures
+		kept := o.Kept()
+		if !kept.trouble.waits() || kept.pending {
+			continue
+		}
+		held++
+		if first == nil || o.String() < first.String() {
+			first = o
+		}
+		if kept.trouble.conflict && (conflict == nil || o.String() < conflict.String()) {
+			conflict = o
 		}
 	}
-	if len(held) == 0 {
+	if held == 0 {
 		return nil
 	}
-	for _, o := range held {
-		k.Touch(o)
+	klog.V(2).InfoS("Changes are held back", "table", k.name(), "count", held, "first", first, "why", first.Kept().trouble.why)
+	if conflict == nil || k.repairs.wait(now) > 0 {
+		return nil
 	}
-	first := slices.MinFunc(held, func(a, b Owner) int { return strings.Compare(a.String(), b.String()) })
-	why := first.Kept().trouble.why
-	err := fmt.Errorf("%d changes wait for another sync, first %s: %s", len(held), first, why)
-	if !rewrite || conflict && k.repairs.wait(now) > 0 {
-		return err
-	}
-	if conflict {
-		k.countRepair(&Damage{DamagedRow, why}, now)
-	}
-	return k.rewriteAfter(err)
+	why := conflict.Kept().trouble.why
+	k.countRepair(&Damage{DamagedRow, why}, now)
+	return k.rewriteAfter(fmt.Errorf("%s is held back: %s", conflict, why))
 }
 
 // rewriteAfter writes everything after an update failed. If that fails, too,

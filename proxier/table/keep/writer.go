@@ -1,17 +1,15 @@
 package keep
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // writer writes changes of a table.
 type writer struct {
 	state
 	limits         *Limits
-	pending        []Owner // may contain owners that were written meanwhile
-	programChanged bool    // since it was written
-	failures       int     // updates in a row that failed without an owner that can be held back
+	queue          queue
+	unsynced       bool // something was touched since the last sync that succeeded
+	programChanged bool // since it was written
+	failures       int  // updates in a row that failed without an owner that can be held back
 	repairs        repairs
 	monitor        monitor
 }
@@ -20,51 +18,48 @@ type writer struct {
 func (k *writer) Touch(o Owner) {
 	kept := o.Kept()
 	if !kept.queued {
-		k.pending = append(k.pending, o)
+		k.queue.add(o)
 	}
-	kept.queued, kept.pending, kept.deferred = true, true, false
-}
-
-// dequeue removes the owners that were written from those that changed.
-func (k *writer) dequeue() {
-	k.pending = slices.DeleteFunc(k.pending, func(o Owner) bool {
-		kept := o.Kept()
-		kept.queued = kept.pending
-		return !kept.pending
-	})
-	if len(k.pending) == 0 {
-		k.pending = nil // which can be large
-	}
+	kept.queued, kept.pending, k.unsynced = true, true, true
 }
 
 // TouchProgram records that the program, or a row of no owner, changed.
-func (k *writer) TouchProgram() { k.programChanged = true }
+func (k *writer) TouchProgram() { k.programChanged, k.unsynced = true, true }
 
-// retry makes the next contents of owners the wanted ones: of those that wait
-// for another sync, and of those that changed.
-func (k *writer) retry() {
+// retry makes the next contents of owners the wanted ones: of those that are
+// held back until now, and of those that changed. all stands for those that are
+// held back longer, too.
+func (k *writer) retry(all bool) {
 	k.source.Begin()
+	now := time.Now()
 	for o := range k.failing {
 		kept := o.Kept()
-		if kept.trouble.waits() {
+		if kept.trouble.waits() && (all || !now.Before(kept.trouble.after)) {
 			k.Touch(o)
 		}
-		if kept.pending {
+		switch {
+		case kept.pending:
 			kept.trouble.instead = theWanted
+		case kept.trouble.instead == theSame:
+			k.source.Stays(o)
 		}
 	}
 }
 
 // Limits limit what a Keeper does at a time.
 type Limits struct {
-	// PartCost is the cost of a part of light owners, HeavyCost the cost above
-	// which an owner is heavy (see Source.Cost).
+	// PartCost is the cost at which a part ends, HeavyCost the cost above which
+	// an owner is a part of its own (see Source.Cost). If several accounts wait,
+	// a part ends at half of PartCost.
 	PartCost, HeavyCost int
-	// Time is the time after which an update begins no second heavy part.
+	// Time is the time after which a sync begins no part.
 	Time time.Duration
-	// Burst is the CPU time that the heavy parts of a Group may take in a row.
-	// Then they take 1/paceShare of a core.
+	// Burst is the CPU time that an account may take in a row, beside the time
+	// that all its owners take once. Then it takes 1/paceShare of a core.
 	Burst time.Duration
+	// FirstRetry is the time after which an owner that was held back is tried
+	// again. It doubles with each failure.
+	FirstRetry time.Duration
 	// ColdBytes is the size at which a transaction ends while no packet uses
 	// the table. The kernel can stall while a map grows within one huge
 	// transaction.
@@ -81,7 +76,8 @@ type Limits struct {
 // DefaultLimits returns the usual limits. ColdBytes are about 20,000 rows.
 func DefaultLimits() Limits {
 	return Limits{
-		PartCost: 20_000, HeavyCost: 4096, Time: 50 * time.Millisecond, Burst: time.Second, ColdBytes: 1200 << 10,
+		PartCost: 20_000, HeavyCost: 4096, Time: 20 * time.Millisecond, Burst: time.Second, ColdBytes: 1200 << 10,
+		FirstRetry: 100 * time.Millisecond,
 		FirstPause: 250 * time.Millisecond, LastPause: 10 * time.Second, CheckShare: 250, ScrubShare: 1000,
 	}
 }

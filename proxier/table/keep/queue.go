@@ -1,0 +1,156 @@
+package keep
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+)
+
+// Owners that changed wait in a queue, by account. A sync serves the account
+// first that was served least, so that the owner of one account does not wait
+// for the many or large owners of another one:
+//
+//	Touch ─► Account.waiting ─► part: some owners of the least served accounts
+//	                              │ one transaction, whose CPU time is charged
+//	                              ▼
+//	                            Account.served, Account.debt
+//
+// A sync begins no part after Limits.Time. What is left waits for the next
+// sync, which is due at once (see Keeper.Next), and which takes new changes
+// first. An account that took more than Limits.Burst for changes of what it had
+// written before waits until it has used 1/paceShare of a core on average.
+
+// Account measures the work for owners that wait for each other, for example
+// those of a namespace. The zero Account is ready for use. Its owners hold it by
+// reference.
+type Account struct {
+	// served is the CPU time of the parts of the account, comparable with other
+	// accounts that wait: one that begins to wait gets at least queue.clock.
+	// ahead is the estimated time of the part that is being made.
+	served, ahead time.Duration
+	// debt is the CPU time that the account took until a time, less its share of
+	// the time that has passed. full is the time that its owners took when they
+	// were last written.
+	debt, full time.Duration
+	at         time.Time
+
+	waiting []Owner // in order of Touch, from next on; may contain others
+	next    int
+	since   time.Time // when the first of them was touched
+}
+
+const paceShare = 4
+
+// wait returns how long the account has to wait.
+func (a *Account) wait(now time.Time, burst time.Duration) time.Duration {
+	return max(0, a.debt-now.Sub(a.at)/paceShare-burst-a.full) * paceShare
+}
+
+// charge records the CPU time of an owner.
+func (a *Account) charge(k *Kept, took time.Duration, now time.Time) {
+	a.served += took
+	a.debt = max(0, a.debt-now.Sub(a.at)/paceShare) + took
+	a.at = now
+	a.full += took - k.took
+	k.took = took
+}
+
+// Owes reports whether the account has to pay for earlier parts.
+func (a *Account) Owes(now time.Time) bool { return a.debt > now.Sub(a.at)/paceShare }
+
+// first returns the owner that waits longest, nil if none waits.
+func (a *Account) first() Owner {
+	for ; a.next < len(a.waiting); a.next++ {
+		o := a.waiting[a.next]
+		kept := o.Kept()
+		if kept.pending && !kept.taken {
+			return o
+		}
+		kept.queued = false
+	}
+	return nil
+}
+
+// queue has the accounts whose owners wait.
+type queue struct {
+	accounts []*Account
+	clock    time.Duration // served of the account that was served last
+	rate     float64       // nanoseconds of CPU time for a cost of 1
+}
+
+// firstRate is the rate before the first part.
+const firstRate = 1500
+
+// add adds an owner that changed.
+func (q *queue) add(o Owner) {
+	a := o.Account()
+	if len(a.waiting) == 0 {
+		a.served, a.since = max(a.served, q.clock), time.Now()
+		q.accounts = append(q.accounts, a)
+	}
+	a.waiting = append(a.waiting, o)
+}
+
+// compact removes the owners that do not wait any more.
+func (q *queue) compact() {
+	q.accounts = slices.DeleteFunc(q.accounts, func(a *Account) bool {
+		if a.first() == nil {
+			a.waiting, a.next = nil, 0
+			return true
+		}
+		if a.next > len(a.waiting)/2 {
+			a.waiting, a.next = slices.Clone(a.waiting[a.next:]), 0
+		}
+		return false
+	})
+	if len(q.accounts) == 0 {
+		q.accounts = nil
+	}
+}
+
+// turns are the accounts that can be served now, a heap with the least served
+// one first.
+type turns []*Account
+
+func (q *queue) turns(now time.Time, burst time.Duration) turns {
+	var t turns
+	for _, a := range q.accounts {
+		if a.wait(now, burst) == 0 {
+			t = append(t, a)
+		}
+	}
+	heap.Init(&t)
+	return t
+}
+
+func (t turns) Len() int      { return len(t) }
+func (t turns) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
+func (t *turns) Push(a any)   { *t = append(*t, a.(*Account)) }
+func (t turns) Less(i, j int) bool {
+	a, b := t[i].served+t[i].ahead, t[j].served+t[j].ahead
+	return a < b || a == b && t[i].since.Before(t[j].since)
+}
+
+func (t *turns) Pop() any {
+	last := len(*t) - 1
+	a := (*t)[last]
+	*t = (*t)[:last]
+	return a
+}
+
+// Wait describes an account whose owners wait.
+type Wait struct {
+	Owners int       // at most
+	Since  time.Time // when the first of them changed
+	First  Owner
+}
+
+// waits returns the accounts whose owners wait.
+func (q *queue) waits() (all []Wait) {
+	for _, a := range q.accounts {
+		if first := a.first(); first != nil {
+			all = append(all, Wait{len(a.waiting) - a.next, a.since, first})
+		}
+	}
+	return all
+}

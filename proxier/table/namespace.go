@@ -1,0 +1,115 @@
+package table
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
+)
+
+// namespace is what the Services of a namespace have in common: their changes
+// wait for each other, and they share a budget.
+type namespace struct {
+	keep.Account
+	name   string
+	states int             // number of serviceStates
+	byAge  []*serviceState // with a spec
+	// rows is the sum of the rows of the Services. limited reports whether one
+	// of them may have less than its own budget.
+	rows    int
+	limited bool
+}
+
+// namespace returns a namespace, and creates it if necessary.
+func (d *desired) namespace(name string) *namespace {
+	n := d.namespaces[name]
+	if n == nil {
+		n = &namespace{name: name}
+		d.namespaces[name] = n
+	}
+	return n
+}
+
+// place moves a Service that gets another spec, or loses it, to its place by
+// age and name.
+func (n *namespace) place(s *serviceState, spec *cluster.Service) {
+	if s.spec != nil && spec != nil && s.spec.Created.Equal(spec.Created) {
+		return
+	}
+	if s.spec != nil {
+		at, _ := slices.BinarySearchFunc(n.byAge, s, compareAges)
+		n.byAge = slices.Delete(n.byAge, at, at+1)
+	}
+	if spec != nil {
+		s.created = spec.Created
+		at, _ := slices.BinarySearchFunc(n.byAge, s, compareAges)
+		n.byAge = slices.Insert(n.byAge, at, s)
+	}
+}
+
+func compareAges(a, b *serviceState) int {
+	return cmp.Or(a.created.Compare(b.created), compareServices(a, b))
+}
+
+// leave records that a Service of a namespace is forgotten. The account of a
+// namespace stays until its debt is paid.
+func (d *desired) leave(s *serviceState) {
+	if s.namespace.states--; s.namespace.states == 0 {
+		d.emptied[s.namespace] = struct{}{}
+	}
+}
+
+// forgetNamespaces forgets namespaces without Services.
+func (d *desired) forgetNamespaces(now time.Time) {
+	for n := range d.emptied {
+		if n.states == 0 && n.Owes(now) {
+			continue
+		}
+		delete(d.emptied, n)
+		if n.states == 0 {
+			delete(d.namespaces, n.name)
+		}
+	}
+}
+
+// release records the frontends that service ports lost since the last sync,
+// and that the kernel still has for them.
+func (d *desired) release() {
+	for s := range d.fresh {
+		for _, p := range s.ports {
+			plan := p.plan()
+			if plan == nil {
+				continue
+			}
+			for _, f := range plan.Frontends {
+				if d.claims.owner(f.Frontend) != p {
+					d.released[f.Frontend] = p
+				}
+			}
+		}
+	}
+}
+
+// forgetReleased forgets the released frontends that a commit deleted.
+func (d *desired) forgetReleased(c *keep.Commit) {
+	if len(d.released) == 0 {
+		return
+	}
+	for _, change := range c.Changes {
+		p, before := change.Owner.(*portState), planOf(change.Before)
+		if before == nil {
+			continue
+		}
+		for _, f := range before.Frontends {
+			if d.released[f.Frontend] == p {
+				delete(d.released, f.Frontend)
+			}
+		}
+	}
+	if len(d.released) == 0 {
+		d.released = make(map[ruleset.Frontend]*portState)
+	}
+}
