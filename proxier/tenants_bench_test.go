@@ -85,10 +85,10 @@ func flapAll(t *tenant, n int) {
 	}
 }
 
-// BenchmarkTenants measures how long a change of a Service waits until it is in
+// BenchmarkHostileServices measures how long a change of a Service waits until it is in
 // the kernel, while a user of another namespace creates and changes Services.
 // There are 1,000 other Services.
-func BenchmarkTenants(b *testing.B) {
+func BenchmarkHostileServices(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		tenant

@@ -159,7 +159,7 @@ func TestBudgetOfNamespace(t *testing.T) {
 	tabletest.SetEndpoint(table, name(1), tabletest.Endpoint("10.244.1.21"))
 	table.desired.mergeEndpoints()
 	table.desired.applyBudgets()
-	if got := slices.SortedFunc(maps.Keys(table.desired.dirty), compareServices); len(got) != 2 {
+	if got := slices.SortedFunc(maps.Keys(table.desired.fresh), compareServices); len(got) != 2 {
 		t.Errorf("got %d changed Services, want 2", len(got))
 	}
 	step("an endpoint more", all, "1/21", "1/3", one)
@@ -175,7 +175,9 @@ func TestBudgetOfNamespace(t *testing.T) {
 		}
 	}
 	step("all deleted", none, none, none, none)
-	if b := table.desired.budgets; len(b.namespaces) != 1 || len(b.reduced) != 0 {
-		t.Errorf("got budgets %+v after the Services were deleted, want one namespace", b)
+	table.desired.forgetNamespaces(time.Now().Add(time.Hour))
+	if d := &table.desired; len(d.namespaces) != 1 || len(d.budgets.reduced) != 0 {
+		t.Errorf("got %d namespaces and %d reduced Services after the Services were deleted, want one and none",
+			len(d.namespaces), len(d.budgets.reduced))
 	}
 }

@@ -122,7 +122,7 @@ func (h *history) sync() {
 		h.foreign = h.foreign || err != nil
 	}
 	switch {
-	case err != nil:
+	case err != nil || !h.table.UpToDate(): // a service port is held back
 	case h.table.keeper.InDoubt() != "":
 		h.t.Fatalf("a sync succeeded, and the table is in doubt: %s", h.table.keeper.InDoubt())
 	default:

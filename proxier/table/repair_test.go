@@ -24,6 +24,7 @@ func mustCheck(t testing.TB, table *Table) {
 func atOnce() *keep.Limits {
 	l := keep.DefaultLimits()
 	l.FirstPause, l.LastPause, l.CheckShare, l.ScrubShare = 0, 0, 0, 0
+	l.FirstRetry, l.Time = 0, time.Hour
 	return &l
 }
 

@@ -35,6 +35,10 @@ func newUnconnected(t testing.TB, config Config, f nft.Family) *Table {
 			return &tabletest.Kernel{Conn: conn}, err
 		}
 	}
+	if config.Limits == nil {
+		config.Limits = new(keep.DefaultLimits())
+		config.Limits.FirstRetry = 0
+	}
 	tables, err := New(config, f)
 	if err != nil {
 		t.Fatal(err)

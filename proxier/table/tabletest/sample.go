@@ -50,11 +50,20 @@ func Rules() ruleset.Config {
 	}
 }
 
-// Sync syncs a sink.
+// Sync syncs a sink until no change waits for its turn.
 func Sync(t testing.TB, s cluster.Sink) {
 	t.Helper()
-	if err := s.Sync(); err != nil {
-		t.Fatal(err)
+	for {
+		if err := s.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		table, ok := s.(interface{ Next() (time.Duration, bool) })
+		if !ok {
+			return
+		}
+		if wait, waits := table.Next(); !waits || wait > 0 {
+			return
+		}
 	}
 }
 
