@@ -352,3 +352,30 @@ func TestTwoKeepers(t *testing.T) {
 	a.check(t)
 	b.check(t)
 }
+
+// A Keeper does not look at the kernel between a commit of another Keeper and
+// its end: it would take the commit for that of another program, and verify its
+// table.
+func TestCheckDuringCommit(t *testing.T) {
+	generation := keep.NewGeneration()
+	tabletest.NewNamespace(t)
+	a, b := startFirewall(t, "a", generation), startFirewall(t, "b", generation)
+	a.sync(t)
+	b.sync(t)
+	for b.mustCheck(t); b.Rest() > 0; { // the writing of a
+		b.mustCheck(t)
+	}
+	checked := make(chan error, 1)
+	a.kernel.OnCommit = func(_ *nft.Batch, commit func() error) error {
+		a.kernel.OnCommit = nil
+		err := commit()
+		go func() { checked <- b.Check() }()
+		time.Sleep(50 * time.Millisecond) // so long that a Check would end
+		return err
+	}
+	a.set("web", allow(80))
+	a.sync(t)
+	if err := <-checked; err != nil || b.Rest() > 0 {
+		t.Errorf("got error %v, a verification: %v; want neither", err, b.Rest() > 0)
+	}
+}
