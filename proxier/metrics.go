@@ -128,6 +128,12 @@ func collectTable(m metric.Values, s *table.Stats, isHealthy bool) {
 		"Addresses and ports that several service ports claim, or one and the node.", float64(s.Contested))
 	m.Gauge("nftproxy_reduced_services",
 		"Services of which a part is not served, because they exceed a budget of rows.", float64(s.Reduced))
+	m.Gauge("nftproxy_waiting_namespaces", "Namespaces whose changes wait for their turns.", float64(s.Waiting))
+	wait := 0.0
+	if s.Waiting > 0 {
+		wait = time.Since(s.WaitingNamespaces[0].Since).Seconds()
+	}
+	m.Gauge("nftproxy_waiting_seconds", "How long the change has waited that waits longest for its turn.", wait)
 	for set, n := range s.Rows {
 		m.Gauge("nftproxy_rows", "Rows of a set or map, without the affinity sets, which packets fill.",
 			float64(n), "set", set)

@@ -150,9 +150,9 @@ func problem(errno unix.Errno, tag uint32) error {
 	return &nft.CommitError{Table: "t", Problems: []nft.Problem{p}}
 }
 
-// The kernel refuses a change. If the error can pass, updates try it again three
-// times. Other changes do not wait for it. If the error
-// does not pass, the service port keeps what is left of its last rules.
+// The kernel refuses a change. If the error can pass, updates try it again
+// three times. Other changes do not wait for it. If the error does not pass, the
+// service port keeps what is left of its last rules.
 func TestRefusedChange(t *testing.T) {
 	tagged := func(errno unix.Errno) func(uint32) error {
 		return func(tag uint32) error { return problem(errno, tag) }

@@ -113,7 +113,8 @@ func (t *Table) prepare() {
 }
 
 // Next returns the time until a Sync is due although nothing else changes:
-// changes wait for their turns, or are held back. ok is false if there are none.
+// changes wait for their turns, or are held back. ok is false if there are
+// none.
 func (t *Table) Next() (wait time.Duration, ok bool) {
 	if len(t.desired.growing) > 0 {
 		return 0, true

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -42,6 +43,10 @@ type Stats struct {
 	// ReducedServices lists them unless there are many.
 	Reduced         int              `json:"reduced,omitempty"`
 	ReducedServices []ReducedService `json:"reductions,omitempty"`
+	// Waiting is the number of namespaces whose changes wait for their turns,
+	// WaitingNamespaces lists those that wait longest.
+	Waiting           int                `json:"waiting,omitempty"`
+	WaitingNamespaces []WaitingNamespace `json:"waitingNamespaces,omitempty"`
 }
 
 // Counters are numbers of Stats for metrics only.
@@ -64,6 +69,7 @@ func (t *Table) Stats() Stats {
 	s.Refused, s.RefusedPorts = listRefused(t.keeper.Failing())
 	s.Contested, s.WaitingPorts = t.desired.claims.contested(), t.desired.claims.list()
 	s.Reduced, s.ReducedServices = len(t.desired.budgets.reduced), t.desired.listReduced()
+	s.Waiting, s.WaitingNamespaces = listWaits(t.keeper.Waits())
 	return s
 }
 
@@ -121,6 +127,25 @@ type WaitingPort struct {
 type ReducedService struct {
 	cluster.ServiceName
 	How string `json:"how"` // a predicate: exceeds …
+}
+
+// WaitingNamespace is a namespace whose changes wait for their turns.
+type WaitingNamespace struct {
+	Namespace string `json:"namespace"`
+	// Since is when the change that waits longest was made, ServicePorts the
+	// number of service ports that wait.
+	Since        time.Time `json:"since"`
+	ServicePorts int       `json:"servicePorts"`
+}
+
+// listWaits returns the number of waiting namespaces, and those that wait
+// longest.
+func listWaits(waits []keep.Wait) (n int, all []WaitingNamespace) {
+	slices.SortFunc(waits, func(a, b keep.Wait) int { return a.Since.Compare(b.Since) })
+	for _, w := range waits[:min(len(waits), maxListed)] {
+		all = append(all, WaitingNamespace{w.First.(*portState).service.name.Namespace, w.Since, w.Owners})
+	}
+	return len(waits), all
 }
 
 // listReduced returns the Services that exceed a budget, sorted, and nil if

@@ -121,12 +121,12 @@ func keys[K cmp.Ordered](families []proxier.FamilyStatus, counts func(*proxier.F
 }
 
 // printRefused lists the service ports that cannot be updated, or are not
-// served on one of their frontends, and the Services of which a part is not
-// served.
+// served on one of their frontends, the Services of which a part is not served,
+// and the namespaces whose changes wait.
 func printRefused(w io.Writer, families []proxier.FamilyStatus) {
 	for i := range families {
 		f := &families[i]
-		var refused, waiting, reduced []string
+		var refused, waiting, reduced, late []string
 		for _, r := range f.RefusedPorts {
 			refused = append(refused, r.Name+": "+r.Reason)
 		}
@@ -136,10 +136,15 @@ func printRefused(w io.Writer, families []proxier.FamilyStatus) {
 		for _, r := range f.ReducedServices {
 			reduced = append(reduced, r.String()+" "+r.How)
 		}
+		for _, n := range f.WaitingNamespaces {
+			late = append(late, fmt.Sprintf("%s: %d service ports, for %s", n.Namespace, n.ServicePorts,
+				time.Since(n.Since).Round(time.Millisecond)))
+		}
 		family := strings.ToUpper(f.Family.Name())
 		printList(w, family+" SERVICE PORTS THAT CANNOT BE UPDATED", f.Refused, refused)
 		printList(w, family+" FRONTENDS THAT SEVERAL SERVICES CLAIM", f.Contested, waiting)
 		printList(w, family+" SERVICES THAT EXCEED A BUDGET", f.Reduced, reduced)
+		printList(w, family+" NAMESPACES WHOSE CHANGES WAIT", f.Waiting, late)
 	}
 }
 

@@ -9,6 +9,7 @@ type Kept struct {
 	queued  bool          // is in Account.waiting
 	taken   bool          // is in the part that is being written
 	trouble *trouble      // nil for an owner without failures
+	touched time.Time     // when it began to wait
 	took    time.Duration // CPU time of its last part
 }
 

@@ -136,8 +136,9 @@ func TestHeavyRuleWithoutMemory(t *testing.T) {
 	f.check(t, allow(80).limited(10))
 }
 
-// A rule that is held back is tried again after FirstRetry, and then after twice
-// the time. Meanwhile syncs of other rules do not try it, unless it changes.
+// A rule that is held back is tried again after FirstRetry, and then after
+// twice the time. Meanwhile syncs of other rules do not try it, unless it
+// changes.
 func TestHeldRuleWaits(t *testing.T) {
 	f := newServing(t)
 	f.limits.FirstRetry = time.Hour

@@ -20,23 +20,22 @@ import (
 // first. An account that took more than Limits.Burst for changes of what it had
 // written before waits until it has used 1/paceShare of a core on average.
 
-// Account measures the work for owners that wait for each other, for example
-// those of a namespace. The zero Account is ready for use. Its owners hold it by
-// reference.
+// Account measures the work for owners that wait for each other, such as the
+// service ports of a namespace. The zero Account is ready for use. Its owners
+// hold it by reference.
 type Account struct {
 	// served is the CPU time of the parts of the account, comparable with other
 	// accounts that wait: one that begins to wait gets at least queue.clock.
 	// ahead is the estimated time of the part that is being made.
 	served, ahead time.Duration
-	// debt is the CPU time that the account took until a time, less its share of
-	// the time that has passed. full is the time that its owners took when they
-	// were last written.
+	// debt is the CPU time that the account took until a time, less its share
+	// of the time that has passed. full is the time that its owners took when
+	// they were last written.
 	debt, full time.Duration
 	at         time.Time
 
 	waiting []Owner // in order of Touch, from next on; may contain others
 	next    int
-	since   time.Time // when the first of them was touched
 }
 
 const paceShare = 4
@@ -53,6 +52,14 @@ func (a *Account) charge(k *Kept, took time.Duration, now time.Time) {
 	a.at = now
 	a.full += took - k.took
 	k.took = took
+}
+
+// since returns when the owner that waits longest began to wait.
+func (a *Account) since() time.Time {
+	if o := a.first(); o != nil {
+		return o.Kept().touched
+	}
+	return time.Time{}
 }
 
 // Owes reports whether the account has to pay for earlier parts.
@@ -85,10 +92,11 @@ const firstRate = 1500
 func (q *queue) add(o Owner) {
 	a := o.Account()
 	if len(a.waiting) == 0 {
-		a.served, a.since = max(a.served, q.clock), time.Now()
+		a.served = max(a.served, q.clock)
 		q.accounts = append(q.accounts, a)
 	}
 	a.waiting = append(a.waiting, o)
+	o.Kept().touched = time.Now()
 }
 
 // compact removes the owners that do not wait any more.
@@ -128,7 +136,7 @@ func (t turns) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
 func (t *turns) Push(a any)   { *t = append(*t, a.(*Account)) }
 func (t turns) Less(i, j int) bool {
 	a, b := t[i].served+t[i].ahead, t[j].served+t[j].ahead
-	return a < b || a == b && t[i].since.Before(t[j].since)
+	return a < b || a == b && t[i].since().Before(t[j].since())
 }
 
 func (t *turns) Pop() any {
@@ -138,18 +146,18 @@ func (t *turns) Pop() any {
 	return a
 }
 
-// Wait describes an account whose owners wait.
+// Wait describes an account whose owners wait for their turns.
 type Wait struct {
-	Owners int       // at most
-	Since  time.Time // when the first of them changed
-	First  Owner
+	First  Owner // which waits longest
+	Since  time.Time
+	Owners int // at most
 }
 
 // waits returns the accounts whose owners wait.
 func (q *queue) waits() (all []Wait) {
 	for _, a := range q.accounts {
 		if first := a.first(); first != nil {
-			all = append(all, Wait{len(a.waiting) - a.next, a.since, first})
+			all = append(all, Wait{first, a.since(), len(a.waiting) - a.next})
 		}
 	}
 	return all

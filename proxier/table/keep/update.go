@@ -83,7 +83,8 @@ func (k *writer) finishHeld() error {
 	if held == 0 {
 		return nil
 	}
-	klog.V(2).InfoS("Changes are held back", "table", k.name(), "count", held, "first", first, "why", first.Kept().trouble.why)
+	klog.V(2).InfoS("Changes are held back", "table", k.name(), "count", held,
+		"first", first, "why", first.Kept().trouble.why)
 	if conflict == nil || k.repairs.wait(now) > 0 {
 		return nil
 	}

@@ -48,9 +48,9 @@ func (k *writer) retry(all bool) {
 
 // Limits limit what a Keeper does at a time.
 type Limits struct {
-	// PartCost is the cost at which a part ends, HeavyCost the cost above which
-	// an owner is a part of its own (see Source.Cost). If several accounts wait,
-	// a part ends at half of PartCost.
+	// PartCost is the cost at which a part ends, half of it if several accounts
+	// wait. HeavyCost is the cost above which an owner is a part of its own (see
+	// Source.Cost).
 	PartCost, HeavyCost int
 	// Time is the time after which a sync begins no part.
 	Time time.Duration

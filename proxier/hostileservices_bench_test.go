@@ -85,16 +85,18 @@ func flapAll(t *tenant, n int) {
 	}
 }
 
-// BenchmarkHostileServices measures how long a change of a Service waits until it is in
-// the kernel, while a user of another namespace creates and changes Services.
-// There are 1,000 other Services.
+// BenchmarkHostileServices measures how long a change of a Service waits until
+// it is in the kernel, while a user of another namespace creates and changes
+// Services. There are 1,000 other Services.
 func BenchmarkHostileServices(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		tenant
 	}{
 		{"none", tenant{}},
-		{"1000 ports x 190 endpoints, 100 flap", tenant{services: 1, ports: 1000, endpoints: 190, flap: flapFirst(100)}},
+		{"1000 ports x 190 endpoints, 100 flap", tenant{
+			services: 1, ports: 1000, endpoints: 190, flap: flapFirst(100),
+		}},
 		{"namespace over its budget, the oldest flaps", tenant{
 			services: 1001, ports: 1, endpoints: 500, flap: flapFirst(1),
 			change: func(i int, s *cluster.Service) {
