@@ -170,17 +170,22 @@ func (cs checks) errors(ctx context.Context) []error {
 // once runs all checks once.
 func (cs checks) once(ctx context.Context) []error {
 	errs := make([]error, len(cs))
+	cs.each(func(i int) { errs[i] = cs[i].run(ctx) })
+	return errs
+}
+
+// each calls f for the index of each check, concurrently.
+func (cs checks) each(f func(i int)) {
 	var wait sync.WaitGroup
 	slots := make(chan struct{}, maxConcurrent())
-	for i, c := range cs {
+	for i := range cs {
 		slots <- struct{}{}
 		wait.Go(func() {
-			errs[i] = c.run(ctx)
+			f(i)
 			<-slots
 		})
 	}
 	wait.Wait()
-	return errs
 }
 
 // checks returns the checks of expectations about a service.
@@ -188,14 +193,14 @@ func (c *cluster) checks(s *service, text string) checks {
 	c.t.Helper()
 	lines, err := parseExpectations(text)
 	if err != nil {
-		c.t.Fatalf("%s: %v", s.name, err)
+		c.t.Fatalf("%s: %v", s.Name, err)
 	}
 	var all checks
 	for _, e := range lines {
 		for _, from := range e.from {
 			for _, to := range e.to {
 				for _, f := range bothFamilies() {
-					for _, protocol := range strings.Fields(s.protocols) {
+					for _, protocol := range strings.Fields(s.Protocols) {
 						if s.has(f) {
 							all = append(all, c.check(s, e, from, to, f, strings.ToLower(protocol)))
 						}
@@ -213,7 +218,7 @@ func (c *cluster) check(s *service, e expectation, from, to string, f family, ne
 		cluster: c, origin: c.origin(from), family: f, network: network, want: e.want,
 		to:       c.destination(s, to, f),
 		sources:  make(map[string]netip.Addr),
-		describe: fmt.Sprintf("%s: %s (%s -> %s, %s, %s)", s.name, e.line, from, to, network, f),
+		describe: fmt.Sprintf("%s: %s (%s -> %s, %s, %s)", s.Name, e.line, from, to, network, f),
 	}
 	for server, source := range e.want.sources {
 		if source == "itself" {
@@ -251,7 +256,7 @@ func (c *cluster) destination(s *service, to string, f family) netip.AddrPort {
 	} else {
 		n, err := strconv.ParseUint(portName, 10, 16)
 		if err != nil {
-			c.t.Fatalf("destination %q: unknown port of service %s", to, s.name)
+			c.t.Fatalf("destination %q: unknown port of service %s", to, s.Name)
 		}
 		number = uint16(n)
 	}

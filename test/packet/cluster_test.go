@@ -8,6 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
@@ -35,7 +39,9 @@ type cluster struct {
 	places  map[string][2]netip.Addr // additional addresses of nodes, by name
 	last    int                      // number of the last service with a chosen number
 	mark    uint16                   // port of the marker service
-	api     *apiObjects              // of the subject; nil if proxies read manifests
+
+	services map[string]*service // applied, by name
+	api      *apiObjects         // of the subject; nil if proxies read manifests
 }
 
 // origin is the source of attempts.
@@ -90,10 +96,11 @@ func newCluster(t testing.TB, flags ...string) *cluster {
 func newIdleCluster(t testing.TB, flags ...string) *cluster {
 	t.Helper()
 	c := &cluster{
-		Lab:     labtest.New(t),
-		t:       t,
-		origins: make(map[string]origin),
-		places:  make(map[string][2]netip.Addr),
+		Lab:      labtest.New(t),
+		t:        t,
+		origins:  make(map[string]origin),
+		places:   make(map[string][2]netip.Addr),
+		services: make(map[string]*service),
 	}
 	// The client may get more addresses, of which the kernel would choose
 	// one.
@@ -125,7 +132,9 @@ func newIdleCluster(t testing.TB, flags ...string) *cluster {
 			p.objects = []string{"--kubeconfig", c.api.kubeconfig}
 		}
 	}
-	c.write("nodes", c.nodeManifests(nil))
+	for _, node := range c.Nodes() {
+		c.writeNode(node, nil)
+	}
 	c.writeMarker()
 	t.Cleanup(func() { labtest.LogTables(t, c.Nodes()...) })
 	return c
@@ -222,10 +231,24 @@ func (c *cluster) terminate() {
 func (c *cluster) restart(flags ...string) {
 	c.t.Helper()
 	c.terminate()
+	c.setFlags(flags...)
+	c.start()
+}
+
+// setFlags sets the flags of the next start.
+func (c *cluster) setFlags(flags ...string) {
 	for _, p := range c.proxies {
 		p.flags = flags
 	}
-	c.start()
+}
+
+// kill kills the running proxies.
+func (c *cluster) kill() {
+	for _, p := range c.proxies {
+		if p.process != nil {
+			p.kill()
+		}
+	}
 }
 
 // write writes a manifest of both proxies, with one rename for each, or its
@@ -254,29 +277,83 @@ func writeManifest(t testing.TB, dir, name, text string) {
 	}
 }
 
-// remove removes a manifest.
-func (c *cluster) remove(name string) {
+// remove removes Services and other objects, which have names such as
+// servicecidr-kubernetes, and waits until they are gone.
+func (c *cluster) remove(names ...string) {
 	c.t.Helper()
-	if c.api != nil {
-		c.write(name, "")
-		return
-	}
-	for _, p := range c.proxies {
-		if err := os.Remove(filepath.Join(p.dir, name+".yaml")); err != nil {
-			c.t.Fatal(err)
+	for _, name := range names {
+		if s := c.services[name]; s != nil {
+			s.Endpoints = nil
+			name = "service-" + name
+		}
+		if c.api != nil {
+			c.write(name, "")
+			continue
+		}
+		for _, p := range c.proxies {
+			if err := os.Remove(filepath.Join(p.dir, name+".yaml")); err != nil {
+				c.t.Fatal(err)
+			}
 		}
 	}
+	c.settle()
 }
 
-// serve writes manifests of services and waits until they are in effect.
-func (c *cluster) serve(name string, services ...*service) {
+// apply writes the objects of YAML documents, without waiting. Documents
+// without a kind are Services.
+func (c *cluster) apply(text string) (applied []*service) {
 	c.t.Helper()
-	var text strings.Builder
-	for _, s := range services {
-		text.WriteString(s.manifest(c))
+	for document := range strings.SplitSeq(text, "---\n") {
+		var object metav1.PartialObjectMetadata
+		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+			c.t.Fatalf("%v in\n%s", err, document)
+		}
+		if object.Kind != "" {
+			c.write(strings.ToLower(object.Kind)+"-"+object.Name, document)
+			continue
+		}
+		s := c.parse(document)
+		applied = append(applied, s)
+		c.put(s)
 	}
-	c.write(name, text.String())
+	return applied
+}
+
+// put writes a Service and its EndpointSlices.
+func (c *cluster) put(s *service) {
+	c.t.Helper()
+	c.services[s.Name] = s
+	c.write("service-"+s.Name, c.manifest(s))
+}
+
+// serve applies a Service and waits until it is in effect.
+func (c *cluster) serve(text string) *service {
+	c.t.Helper()
+	applied := c.apply(text)
 	c.settle()
+	return applied[0]
+}
+
+// setEndpoints replaces the endpoints of Services, and waits until these are in
+// effect.
+func (c *cluster) setEndpoints(endpoints string, names ...string) {
+	c.t.Helper()
+	for _, name := range names {
+		s := c.service(name)
+		s.Endpoints = &endpoints
+		c.put(s)
+	}
+	c.settle()
+}
+
+// service returns an applied Service.
+func (c *cluster) service(name string) *service {
+	c.t.Helper()
+	s := c.services[name]
+	if s == nil {
+		c.t.Fatalf("unknown Service %q", name)
+	}
+	return s
 }
 
 // settle waits until all written manifests are in effect.
@@ -329,33 +406,27 @@ func (c *cluster) writeMarker() {
 	if c.mark == 0 {
 		c.mark = 1
 	}
-	marker := &service{
-		name: "marker", number: markerNumber, protocols: "TCP",
-		ports:     []port{{name: "mark", number: c.mark, target: markerTarget}},
-		endpoints: c.markerPod(),
-	}
-	c.write("marker", marker.manifest(c))
+	c.put(c.parse(fmt.Sprintf(
+		"{name: marker, number: %d, protocols: TCP, spec: {ports: [{name: mark, port: %d, targetPort: %d}]}, endpoints: %s}",
+		markerNumber, c.mark, markerTarget, c.markerPod())))
 }
 
-// nodeManifests returns the manifests of both Nodes, with these labels by
-// node.
-func (c *cluster) nodeManifests(labels map[string]string) string {
-	var text strings.Builder
-	for _, node := range c.Nodes() {
-		fmt.Fprintf(&text, `---
-apiVersion: v1
-kind: Node
-metadata:
-  name: %s
-  labels: {%s}
-spec:
-  podCIDRs: ["%s", "%s"]
-status:
-  addresses:
-  - {type: Hostname, address: %s}
-  - {type: InternalIP, address: "%s"}
-  - {type: InternalIP, address: "%s"}
-`, node.Name, labels[node.Name], node.PodRanges[ipv4], node.PodRanges[ipv6], node.Name, node.IPv4, node.IPv6)
+// writeNode writes the Node of a node.
+func (c *cluster) writeNode(node *lab.Node, labels map[string]string) {
+	c.t.Helper()
+	object := corev1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: labels},
+		Spec:       corev1.NodeSpec{PodCIDRs: []string{node.PodRanges[ipv4].String(), node.PodRanges[ipv6].String()}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeHostName, Address: node.Name},
+			{Type: corev1.NodeInternalIP, Address: node.IPv4.String()},
+			{Type: corev1.NodeInternalIP, Address: node.IPv6.String()},
+		}},
 	}
-	return text.String()
+	text, err := yaml.Marshal(object)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.write("node-"+node.Name, string(text))
 }

@@ -1,11 +1,10 @@
 package packet
 
 import (
-	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-	"slices"
+	"os"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 
@@ -16,39 +15,29 @@ import (
 // connections.
 func TestDistribution(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	c := newCluster(t)
+	for i := range 50 {
+		serveNumbered(t, c.pods["a1"], i)
+	}
+	for i, test := range []struct {
 		endpoints, connections int
 		// limit is the quantile of chi-squared with endpoints-1 degrees of
 		// freedom that equal shares exceed less than once in 10^12 tests.
 		limit float64
 	}{
-		{1, 60, 0},
-		{2, 160, 50.8},
-		{3, 160, 55.3},
-		{7, 280, 68.1},
-		{50, 1400, 153.6},
-	}
-	c := newCluster(t)
-	most := slices.MaxFunc(tests, func(a, b struct {
-		endpoints, connections int
-		limit                  float64
-	}) int {
-		return a.endpoints - b.endpoints
-	}).endpoints
-	for i := range most {
-		serveNumbered(t, c.pods["a1"], i)
-	}
-	for i, test := range tests {
+		{1, 60, 0}, {2, 160, 50.8}, {3, 160, 55.3}, {7, 280, 68.1}, {50, 1400, 153.6},
+	} {
 		t.Run(fmt.Sprintf("%d endpoints", test.endpoints), func(t *testing.T) {
-			s := service{name: "web", spec: "type: NodePort", protocols: "UDP", number: 2 + i}
+			var slices []string
 			for i := range test.endpoints {
-				s.slices = append(s.slices, slice{endpoints: "a1", target: spareTarget + uint16(i)})
+				slices = append(slices, fmt.Sprint("a1 port=", spareTarget+i))
 			}
-			c.serve("web", &s)
+			s := c.serve(fmt.Sprintf("{name: web-%d, protocols: UDP, spec: {type: NodePort}, endpoints: %s}", i,
+				strings.Join(slices, " / ")))
 			// One path in each family: the same rule chooses the endpoint for
 			// all paths.
 			for f, path := range []string{"pod1 -> clusterIP", "client -> nodePort@node1"} {
-				k := c.checks(&s, path+" => refused")[f]
+				k := c.checks(s, path+" => refused")[f]
 				counts := k.spread(t, test.connections)
 				if got := chiSquared(counts, test.endpoints); len(counts) != test.endpoints || got > test.limit {
 					t.Errorf("%s, %v: got chi-squared %.1f, want at most %.1f; connections by endpoint: %v",
@@ -59,31 +48,15 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
-// serveNumbered serves at port spareTarget+i of a pod as server "i".
+// serveNumbered serves at port spareTarget+i of a pod. Its answers have the
+// name i.
 func serveNumbered(t *testing.T, pod *lab.Pod, i int) {
-	for _, addr := range pod.Addrs() {
-		var socket *net.UDPConn
-		err := pod.Do(func() (err error) {
-			socket, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, spareTarget+uint16(i))))
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { socket.Close() })
-		go func() {
-			question := make([]byte, 64)
-			for {
-				_, from, err := socket.ReadFromUDPAddrPort(question)
-				switch {
-				case errors.Is(err, net.ErrClosed):
-					return
-				case err == nil:
-					answer := lab.Answer{Server: fmt.Sprint(i), Source: from}
-					socket.WriteToUDPAddrPort([]byte(answer.String()+"\n"), from)
-				}
-			}
-		}()
+	t.Helper()
+	name := pod.Name
+	defer func() { pod.Name = name }()
+	pod.Name = fmt.Sprint(i)
+	if _, err := pod.ServeUDP(spareTarget + uint16(i)); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -125,4 +98,71 @@ func chiSquared(counts map[string]int, n int) float64 {
 		sum += difference * difference / expected
 	}
 	return sum
+}
+
+// example returns the block of code after a heading of a page in docs.
+func example(t *testing.T, page, heading string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/" + page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)## " + heading + ".*?```(?:yaml)?\n(.*?)```").FindSubmatch(text)
+	if block == nil {
+		t.Fatalf("docs/%s has no example of %s", page, heading)
+	}
+	return string(block[1])
+}
+
+// TestCanary serves the example of docs/balance.md. The canary gets its share,
+// also after a change of its weight.
+func TestCanary(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	manifest := example(t, "balance.md", "A canary")
+	for address, pod := range map[string]string{"10.244.1.5": "a1", "10.244.2.5": "b1", "10.244.3.5": "a2"} {
+		if !strings.Contains(manifest, address) {
+			t.Fatalf("the example has no endpoint %s", address)
+		}
+		manifest = strings.ReplaceAll(manifest, address, c.pods[pod].IPv4.String())
+	}
+	// 10.96.0.10, as in the example
+	s := c.parse("{name: web, number: 10, protocols: TCP, spec: {ipFamilies: [IPv4]}}")
+	for _, tt := range []struct {
+		weight      string
+		connections int
+		low, high   float64 // share of the canary
+	}{{"10", 10_000, 0.04, 0.06}, {"95", 1200, 0.27, 0.40}, {"0", 1200, 0, 0}} {
+		c.write("web", strings.ReplaceAll(manifest, `nftproxy.io/weight: "10"`, `nftproxy.io/weight: "`+tt.weight+`"`))
+		c.settle()
+		counts := c.checks(s, "pod1 -> clusterIP => refused")[0].spread(t, tt.connections)
+		if share := float64(counts["a2"]) / float64(tt.connections); share < tt.low || share > tt.high {
+			t.Errorf("weight %s: got a share of %.3f, want %.3f to %.3f; connections: %v",
+				tt.weight, share, tt.low, tt.high, counts)
+		}
+	}
+}
+
+// TestOwnRules shows that the rules of docs/neighbours.md see packets before
+// they are translated, and that the proxy does not remove them.
+func TestOwnRules(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.serve("{name: web, endpoints: a1 b1}")
+	guarded := c.checks(s, "pod1 -> clusterIP => lost")
+	rules := example(t, "neighbours.md", "Rules of your own")
+	for f, addresses := range [][2]string{{"10.244.3.7", "10.96.0.10"}, {"fd00:244:3::7", "fd00:96::10"}} {
+		rules = strings.ReplaceAll(rules, addresses[0], c.pods["pod1"].Addrs()[f].String())
+		rules = strings.ReplaceAll(rules, addresses[1], s.address(lab.ServiceRanges(), family(f)).String())
+	}
+	c.nft(t, rules)
+	guarded.run(t)
+	c.checks(s, "pod2 node1 -> clusterIP => a1 b1 as itself").run(t)
+	c.restart()
+	guarded.run(t)
+	c.nft(t, "delete table inet site")
+	if out, err := c.Node1.Command(t.Context(), "conntrack", "--flush").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c.checks(s, "pod1 -> clusterIP => a1 b1 as itself").run(t)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// expectation is one expected outcome of a scenario:
+// expectation is the expected outcome of attempts to reach a Service:
 //
 //	FROM... -> TO... => SERVER... as SOURCE, SERVER... as SOURCE
 //	FROM... -> TO... => refused

@@ -1,11 +1,8 @@
 package packet
 
 import (
-	"context"
-	"encoding/json"
 	"maps"
 	"net/netip"
-	"os"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/flows"
@@ -17,14 +14,12 @@ import (
 func TestFlows(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	web, other := service{name: "web", spec: "type: NodePort", endpoints: "a1 b1"}, service{name: "other",
-		endpoints: "a1"}
-	c.serve("services", &web, &other)
+	web, other := c.serve("{name: web, spec: {type: NodePort}, endpoints: a1 b1}"), c.serve("{name: other, endpoints: a1}")
 	for _, f := range bothFamilies() {
-		to := c.destination(&web, "clusterIP", f)
+		to := c.destination(web, "clusterIP", f)
 		tcp := c.openFlows(t, "tcp", to, 12)
 		udp := c.openFlows(t, "udp", to, 6)
-		c.openFlows(t, "tcp", c.destination(&other, "clusterIP", f), 1)
+		c.openFlows(t, "tcp", c.destination(other, "clusterIP", f), 1)
 
 		report := c.flows(t, to.String())
 		if len(report.Groups) != 2 || len(report.Notes) != 0 {
@@ -35,7 +30,7 @@ func TestFlows(t *testing.T) {
 	}
 	// A Service has the connections of both families, and those to its
 	// NodePort.
-	c.openFlows(t, "tcp", c.destination(&web, "nodePort@node1", ipv4), 3)
+	c.openFlows(t, "tcp", c.destination(web, "nodePort@node1", ipv4), 3)
 	report := c.flows(t, "svc/default/web", "--protocol", "tcp")
 	if len(report.Groups) != 1 || report.Groups[0].States["ESTABLISHED"] != 12+12+3 {
 		t.Errorf("got %+v, want 27 connections", report.Groups)
@@ -61,25 +56,6 @@ func (c *cluster) openFlows(t *testing.T, network string, to netip.AddrPort, n i
 		counts[netip.AddrPortFrom(c.origin(result.Answer.Server).source(indexOf(to.Addr())), firstTarget)]++
 	}
 	return counts
-}
-
-// flows runs `nftproxy flows` on node1.
-func (c *cluster) flows(t *testing.T, args ...string) (report flows.Report) {
-	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := c.Node1.Command(context.Background(), program, append([]string{"flows", "-o", "json"}, args...)...)
-	cmd.Env = append(os.Environ(), asNftproxy+"=1")
-	out, err := cmd.Output()
-	if err == nil {
-		err = json.Unmarshal(out, &report)
-	}
-	if err != nil {
-		t.Fatalf("flows %v: %v\n%s", args, err, out)
-	}
-	return report
 }
 
 // checkFlows compares the connections in a state with the wanted ones.

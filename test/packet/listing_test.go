@@ -61,14 +61,14 @@ func (c *cluster) freshTables(t testing.TB, p *proxy) string {
 
 // expectFresh compares the tables of each node with the tables of a proxy that
 // starts now. It returns at once with a subject.
-func (c *cluster) expectFresh(t testing.TB, when string) {
+func (c *cluster) expectFresh(t testing.TB) {
 	t.Helper()
 	if subject() != "" {
 		return
 	}
 	for _, p := range c.proxies {
 		if d := differences(c.freshTables(t, p), tables(t, p.at)); d != "" {
-			t.Errorf("%s: tables of %s differ from the tables of a fresh start:\n%s", when, p.node, d)
+			t.Errorf("tables of %s differ from the tables of a fresh start:\n%s", p.node, d)
 		}
 	}
 }

@@ -19,32 +19,30 @@ import (
 // the priority of another program for such a number, and that the number does
 // not leave the node.
 
-// priorityScenarios are Services whose rules pass numbers of all kinds: one of
+// priorityServices are Services whose rules pass numbers of all kinds: one of
 // some targets, one of all targets, and ids of session affinity.
-func priorityScenarios() []scenario {
-	const spec = "type: LoadBalancer\nexternalIPs: {{.ExternalIPs}}"
-	return []scenario{
-		{
-			service: service{name: "cluster", spec: spec, endpoints: "near2 a1 b1"},
-			expect: `
-				near1 near3 pod1 node1 -> clusterIP => near2 a1 b1 as itself
-				near1 pod1 client -> externalIP nodePort@node1 => near2 a1 b1 as node1
-			`,
-		},
-		{
-			service: service{name: "local", spec: spec + "\nexternalTrafficPolicy: Local", endpoints: "near2 b1 b2"},
-			expect: `
-				near1 near3 pod1 -> loadBalancerIP nodePort@node1 => near2 b1 b2 as itself
-				node1 -> loadBalancerIP nodePort@node1 => near2 b1 b2 as node1
-				client -> loadBalancerIP => near2 as itself
-			`,
-		},
-		{
-			service: service{name: "sticky", spec: spec + "\nsessionAffinity: ClientIP", endpoints: "b1"},
-			expect:  `near1 pod1 node1 -> clusterIP => b1 as itself`,
-		},
-	}
-}
+const priorityServices = `
+name: cluster
+spec: {type: LoadBalancer, externalIPs: [free]}
+endpoints: near2 a1 b1
+expect: |
+  near1 near3 pod1 node1 -> clusterIP => near2 a1 b1 as itself
+  near1 pod1 client -> externalIP nodePort@node1 => near2 a1 b1 as node1
+---
+name: local
+spec: {type: LoadBalancer, externalIPs: [free], externalTrafficPolicy: Local}
+endpoints: near2 b1 b2
+expect: |
+  near1 near3 pod1 -> loadBalancerIP nodePort@node1 => near2 b1 b2 as itself
+  node1 -> loadBalancerIP nodePort@node1 => near2 b1 b2 as node1
+  client -> loadBalancerIP => near2 as itself
+---
+name: sticky
+spec: {type: LoadBalancer, externalIPs: [free], sessionAffinity: ClientIP}
+endpoints: b1
+expect: |
+  near1 pod1 node1 -> clusterIP => b1 as itself
+`
 
 // watch is a table that sees packets to Services behind all rules of the proxy.
 // It records the clients of first packets, those of first packets with a
@@ -74,18 +72,19 @@ const watch = `table FAMILY watch {
 // those of a bridge. A program keeps its own priority for later packets.
 func TestPriority(t *testing.T) {
 	t.Parallel()
-	c := newIdleCluster(t, defaultFlags()...)
+	c := newCluster(t)
 	c.addBridgedPods("near1", "near2", "near3")
-	c.filterBridgedFrames()
-	c.start()
 	for _, names := range []string{"FAMILY ip TYPE ipv4_addr", "FAMILY ip6 TYPE ipv6_addr"} {
 		c.nft(t, strings.NewReplacer(strings.Fields(names)...).Replace(watch))
 	}
 	link := c.addQueues(t)
-	scenarios := priorityScenarios()
-	c.runScenarios(t, scenarios)
+	services := c.apply(priorityServices)
+	c.settle()
+	for _, s := range services {
+		c.checks(s, s.Expect).run(t)
+	}
 	for _, f := range bothFamilies() {
-		to := c.destination(&scenarios[0].service, "clusterIP", f)
+		to := c.destination(services[0], "clusterIP", f)
 		conn, result := lab.Open(t.Context(), c.Node1.Namespace, "tcp", to, lab.ProbeOptions{Priority: 5})
 		if conn == nil {
 			t.Fatalf("connection with a priority to %s: %v", to, result)
@@ -112,7 +111,7 @@ func TestPriority(t *testing.T) {
 }
 
 // nft runs a script of nft in node1.
-func (c *cluster) nft(t *testing.T, script string) string {
+func (c *cluster) nft(t testing.TB, script string) string {
 	t.Helper()
 	out, err := listing.Run(t.Context(), c.Node1.Namespace, script)
 	if err != nil {
@@ -189,9 +188,7 @@ func (c *cluster) expectDefaultQueue(t *testing.T, link netlink.Link) {
 func TestOwnPriority(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.serve("web", &service{
-		name: "web", spec: "type: LoadBalancer\nexternalIPs: {{.ExternalIPs}}", endpoints: "a1 a2 b1",
-	})
+	c.serve("{name: web, spec: {type: LoadBalancer, externalIPs: [free]}, endpoints: a1 a2 b1}")
 	c.nft(t, "table inet own { chain before { type filter hook prerouting priority -300; }; }")
 	// balance-3, external-3, nodeport-3, reject-no-endpoints
 	for _, priority := range []int{0x00000003, 0x01000003, 0x03000003, 0x0f000001} {

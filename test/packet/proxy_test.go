@@ -30,7 +30,7 @@ func newProxy(t testing.TB, at *lab.Namespace, node string, flags ...string) *pr
 	p.objects = []string{"--manifests", p.dir}
 	t.Cleanup(func() {
 		if p.process != nil {
-			p.kill(t)
+			p.kill()
 		}
 		if t.Failed() {
 			log, err := os.ReadFile(p.log)
@@ -121,7 +121,7 @@ func (p *proxy) wait(t testing.TB) {
 }
 
 // kill ends the proxy with SIGKILL.
-func (p *proxy) kill(testing.TB) {
+func (p *proxy) kill() {
 	p.process.End(syscall.SIGKILL)
 	p.process = nil
 }

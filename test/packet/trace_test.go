@@ -2,210 +2,188 @@ package packet
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
-	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/trace"
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// TestTrace shows that `nftproxy trace` reports the fate of real packets: the
-// endpoint that answered, the source address that it saw, or the refusal. The
-// fate must be one that package explain predicts, with its reason.
-func TestTrace(t *testing.T) {
+// TestTraceRepeated shows what `nftproxy trace` reports about a repeated packet
+// of a connection that nothing answers.
+func TestTraceRepeated(t *testing.T) {
 	t.Parallel()
 	needOwnedTables(t)
-	c := newIdleCluster(t, defaultFlags()...)
-	c.write("cidr", serviceCIDR("kubernetes", "10.96.0.0/16", "fd00:96::/112"))
-	c.start()
-	scenarios := traceScenarios()
-	var services []*service
-	for i := range scenarios {
-		services = append(services, &scenarios[i].service)
+	c := newCluster(t)
+	to := c.destination(c.serve("{name: silent, endpoints: b1}"), "clusterIP", ipv4)
+	labtest.Run(t, c.pods["b1"].Namespace, "nft", "add table ip silence; add chain ip silence input "+
+		"{ type filter hook input priority 0; policy drop; }")
+	run := startTrace(t, c.Node1.Namespace, to.String(), "--count", "2")
+	lab.Probe(t.Context(), c.pods["pod1"].Namespace, "tcp", to, lab.ProbeOptions{Timeout: 1500 * time.Millisecond})
+	first, second := run.next(t), run.next(t)
+	if want := netip.AddrPortFrom(c.pods["b1"].IPv4, firstTarget); first.Action != explain.ToEndpoint || first.Repeated ||
+		first.Endpoint != want {
+		t.Errorf("first packet: got %+v", first)
 	}
-	c.serve("scenarios", services...)
-	for i := range scenarios {
-		for _, k := range c.checks(&scenarios[i].service, scenarios[i].expect) {
-			k.traced(t, scenarios[i].metadata == sourceHash)
+	if !second.Repeated || second.Endpoint != first.Endpoint ||
+		!strings.Contains(second.Answer, "has not answered yet") {
+		t.Errorf("second packet: got %+v", second)
+	}
+}
+
+// TestTraceKnownFlow shows that packets of a known UDP flow are not traced, and
+// that the packets of a new one are.
+func TestTraceKnownFlow(t *testing.T) {
+	t.Parallel()
+	needOwnedTables(t)
+	c := newCluster(t)
+	pod1, to := c.origin("pod1"), c.destination(c.serve("{name: web, endpoints: a1}"), "clusterIP", ipv4)
+	known, result := lab.Open(t.Context(), pod1.Namespace, "udp", to, lab.ProbeOptions{})
+	if result.Outcome != lab.Answered {
+		t.Fatalf("got %v", result)
+	}
+	defer known.Close()
+	run := startTrace(t, c.Node1.Namespace, to.String(), "--timeout", "2s")
+	for range 3 {
+		if result := known.Ask(t.Context()); result.Outcome != lab.Answered {
+			t.Errorf("got %v", result)
 		}
 	}
-}
-
-func traceScenarios() []scenario {
-	all := "TCP UDP SCTP"
-	if testing.Short() { // on emulated machines, each packet takes seconds
-		all = "TCP"
+	fresh := lab.ProbeOptions{Local: netip.AddrPortFrom(netip.Addr{}, 9999)}
+	lab.Probe(t.Context(), pod1.Namespace, "udp", to, fresh)
+	if p := run.next(t); p.Source.Port() != fresh.Local.Port() {
+		t.Errorf("got %+v, want a packet from port %d", p, fresh.Local.Port())
 	}
-	return []scenario{
-		{
-			service: service{name: "web", protocols: all, spec: "type: LoadBalancer", endpoints: "a1 b1"},
-			expect: `
-				pod1 node1 -> clusterIP => a1 b1 as itself
-				client -> clusterIP loadBalancerIP nodePort@node1 => a1 b1 as node1
-				pod1 -> clusterIP:9 => refused
-			`,
-		},
-		{
-			service: service{name: "empty", protocols: all, spec: "type: NodePort"},
-			expect:  `pod1 node1 -> clusterIP nodePort@node1 => refused`,
-		},
-		{
-			service: service{name: "sticky", protocols: all, spec: "sessionAffinity: ClientIP", endpoints: "a1 b1"},
-			expect:  `pod1 -> clusterIP => a1 b1 as itself`,
-		},
-		{
-			service: service{
-				name: "hashed", protocols: all, metadata: sourceHash, spec: "type: LoadBalancer",
-				endpoints: "a1 a2 b1 b2",
-			},
-			expect: `
-				pod1 node1 -> clusterIP => a1 a2 b1 b2 as itself
-				client -> loadBalancerIP nodePort@node1 => a1 a2 b1 b2 as node1
-			`,
-		},
-		{
-			service: service{
-				name: "port-hashed", protocols: all, metadata: sourcePortHash, spec: "type: LoadBalancer",
-				endpoints: "a1 a2 b1 b2",
-			},
-			expect: `
-				pod1 -> clusterIP => a1 a2 b1 b2 as itself
-				client -> nodePort@node1 => a1 a2 b1 b2 as node1
-			`,
-		},
-		{
-			service: service{
-				name: "weighted", protocols: all, spec: "type: LoadBalancer",
-				slices: []slice{{endpoints: "a1 b1", weight: "3"}, {endpoints: "a2"}, {endpoints: "b2", weight: "0"}},
-			},
-			expect: `
-				pod1 node1 -> clusterIP => a1 a2 b1 as itself
-				client -> loadBalancerIP nodePort@node1 => a1 a2 b1 as node1
-			`,
-		},
-		{
-			service: service{name: "hairpin", protocols: all, endpoints: "pod1"},
-			expect:  `pod1 -> clusterIP => pod1 as node1`,
-		},
-		{
-			service: service{
-				name: "far", protocols: all,
-				spec:      "type: LoadBalancer\nexternalTrafficPolicy: Local\ninternalTrafficPolicy: Local",
-				endpoints: "b1",
-			},
-			expect: `
-				pod1 -> clusterIP => dropped
-				client -> loadBalancerIP nodePort@node1 => dropped
-				node1 -> loadBalancerIP => b1 as node1
-			`,
-		},
-		{
-			service: service{
-				name: "guarded", protocols: all, endpoints: "a1",
-				spec: "type: LoadBalancer\nloadBalancerSourceRanges: {{.Ranges \"pod1\"}}",
-			},
-			expect: `
-				pod1 -> loadBalancerIP => a1 as node1
-				client -> loadBalancerIP => dropped
-			`,
-		},
+	if run.packets.More() {
+		t.Errorf("got %+v, want no other packet", run.next(t))
 	}
 }
 
-// traced makes an attempt while its first packet is traced on node1, and
-// compares the packet with the attempt and with the prediction of package
-// explain, which must be one endpoint if exact is true.
-func (c *check) traced(t *testing.T, exact bool) {
+// TestTraceEnds shows that the table of `nftproxy trace` disappears with the
+// command, however it ends, and that several commands do not disturb each
+// other.
+func TestTraceEnds(t *testing.T) {
+	t.Parallel()
+	needOwnedTables(t)
+	c := newCluster(t)
+	node, to := c.Node1.Namespace, c.destination(c.serve("{name: web, endpoints: a1}"), "clusterIP", ipv4)
+	probe := func() {
+		t.Helper()
+		if r := lab.Probe(t.Context(), c.pods["pod1"].Namespace, "tcp", to,
+			lab.ProbeOptions{}); r.Outcome != lab.Answered {
+			t.Errorf("got %v", r)
+		}
+	}
+	first, second := startTrace(t, node, to.String()), startTrace(t, node, to.String(), "--from", "pod")
+	other := startTrace(t, node, to.String(), "--from", "node", "--timeout", "2s")
+	if tables := traceTables(t, node); len(tables) != 3 {
+		t.Errorf("got tables %q, want 3", tables)
+	}
+	// nft can load what it lists. The client has no tables.
+	load := c.Client.Command(t.Context(), "nft", "-c", "-f", "-")
+	load.Stdin = strings.NewReader(labtest.Run(t, node, "nft", "list", "ruleset"))
+	if out, err := load.CombinedOutput(); err != nil {
+		t.Errorf("nft cannot load its listing: %v\n%s", err, out)
+	}
+	probe()
+	a, b := first.next(t), second.next(t)
+	if a.Source != b.Source || a.Answer != b.Answer || len(a.Steps) != len(b.Steps) {
+		t.Errorf("got packets\n%+v\n%+v, want the same one", a, b)
+	}
+	if code := other.wait(t); code != 1 || !strings.Contains(other.logged(t), "no new connection to "+to.String()) {
+		t.Errorf("without a packet: got exit code %d, %s", code, other.logged(t))
+	}
+	if err := first.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	first.wait(t)
+	if tables := traceTables(t, node); len(tables) != 1 {
+		t.Errorf("after SIGKILL: got tables %q, want 1", tables)
+	}
+	probe()
+	second.next(t)
+	if err := second.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := second.wait(t); code != 0 {
+		t.Errorf("after an interrupt: got exit code %d, want 0: %s", code, second.logged(t))
+	}
+	if tables := traceTables(t, node); len(tables) != 0 {
+		t.Errorf("after an interrupt: got tables %q", tables)
+	}
+}
+
+// TestTraceAll shows that `nftproxy trace` without a destination traces packets
+// to all Services, without a running proxy those to ClusterIPs, at a limited
+// rate.
+func TestTraceAll(t *testing.T) {
+	t.Parallel()
+	needOwnedTables(t)
+	c := newCluster(t)
+	c.apply(`{apiVersion: networking.k8s.io/v1, kind: ServiceCIDR, metadata: {name: kubernetes},
+		spec: {cidrs: [10.96.0.0/16, "fd00:96::/112"]}}`)
+	web := c.serve("{name: web, spec: {type: NodePort}, endpoints: a1}")
+	for f := range bothFamilies() {
+		vip, nodePort := c.destination(web, "clusterIP", family(f)), c.destination(web, "nodePort@node1", family(f))
+		run := startTrace(t, c.Node1.Namespace, "--count", "2", "--from", c.Client.Addrs()[f].String())
+		for _, to := range []netip.AddrPort{vip, nodePort} {
+			lab.Probe(t.Context(), c.Client, "tcp", to, lab.ProbeOptions{})
+			if p := run.next(t); p.Destination != to || p.ServicePort != "default/web:http-tcp" {
+				t.Errorf("got %+v, want a packet to %v", p, to)
+			}
+		}
+	}
+	byName := startTrace(t, c.Node1.Namespace, "svc/default/web:80", "--protocol", "tcp", "--count", "1")
+	c.terminate()
+	if err := c.traceBurst(t, web); err != nil {
+		t.Error(err)
+	}
+	if p := byName.next(t); p.ServicePort != "default/web:http-tcp" {
+		t.Errorf("got %+v, want a packet to the Service", p)
+	}
+}
+
+// traceBurst traces packets to all ClusterIPs from outside while clients
+// connect to a Service. It returns an error if other packets are traced, or
+// too many.
+func (c *cluster) traceBurst(t *testing.T, web *service) error {
 	t.Helper()
-	node := c.cluster.Node1
-	run := startTrace(t, node.Namespace, c.to.String(), "--count", "1", "--protocol", c.network)
-	result := c.probe(t.Context(), lab.ProbeOptions{Timeout: c.timeout()})
-	packet := run.next(t)
-	if code := run.wait(t); code != 0 {
-		t.Errorf("%s: got exit code %d, want 0", c.describe, code)
+	run := startTrace(t, c.Node1.Namespace, "--count", "1000", "--timeout", "5s", "--from", "outside")
+	const attempts = 60
+	began := time.Now()
+	var wait sync.WaitGroup
+	for _, f := range bothFamilies() {
+		for _, to := range []netip.AddrPort{c.destination(web, "clusterIP", f),
+			c.destination(web, "nodePort@node1", f)} {
+			for _, from := range []*lab.Namespace{c.Client, c.pods["pod1"].Namespace} {
+				wait.Go(func() {
+					for range attempts {
+						lab.Probe(t.Context(), from, "tcp", to, lab.ProbeOptions{})
+					}
+				})
+			}
+		}
 	}
-	if result.Outcome != c.want.outcome {
-		t.Fatalf("%s: got %v, want %v", c.describe, result, c.want.outcome)
+	wait.Wait()
+	most := 10 + 10*int(1+time.Since(began).Seconds())
+	seen := make(map[string]int)
+	for run.packets.More() {
+		p := run.next(t)
+		seen[fmt.Sprintf("%v from %v", p.Destination, p.Source.Addr())]++
 	}
-	if err := c.agrees(packet, result); err != nil {
-		t.Errorf("%s: %v\nresult %v\npacket %+v", c.describe, err, result, packet)
+	if code := run.wait(t); code != 0 || len(seen) != 2 {
+		return fmt.Errorf("got exit code %d and packets %v, want packets to both ClusterIPs", code, seen)
 	}
-	if err := c.predicted(node, packet, exact); err != nil {
-		t.Errorf("%s: %v\npacket %+v", c.describe, err, packet)
-	}
-}
-
-func (c *check) timeout() time.Duration {
-	if c.want.outcome == lab.TimedOut {
-		return silence
-	}
-	return answerTimeout
-}
-
-// agrees returns an error if a packet does not agree with the outcome of its
-// attempt.
-func (c *check) agrees(p trace.Packet, result lab.Result) error {
-	if p.Destination != c.to || p.Source.Addr() != c.origin.source(c.family) || p.Protocol != c.network {
-		return fmt.Errorf("want a packet to %v from %v", c.to, c.origin.source(c.family))
-	}
-	switch {
-	case result.Outcome == lab.Refused && p.Action == explain.Reject:
-		return nil
-	case result.Outcome == lab.TimedOut && p.Action == explain.Drop:
-		return nil
-	case result.Outcome != lab.Answered || p.Action != explain.ToEndpoint || p.Final == nil:
-		return fmt.Errorf("got %s", p.Action)
-	}
-	server := c.cluster.origin(result.Answer.Server)
-	if p.Endpoint.Addr() != server.source(c.family) || p.Final.Destination != p.Endpoint {
-		return fmt.Errorf("got endpoint %v, %v answered", p.Endpoint, server.source(c.family))
-	}
-	if p.Final.Source != result.Answer.Source {
-		return fmt.Errorf("got source address %v, the endpoint saw %v", p.Final.Source, result.Answer.Source)
+	for f, addr := range c.Client.Addrs() {
+		packets := fmt.Sprintf("%v from %v", c.destination(web, "clusterIP", family(f)), addr)
+		if n := seen[packets]; n < 1 || n > most {
+			return fmt.Errorf("got %d packets to %s, want 1 to %d of %d", n, packets, most, attempts)
+		}
 	}
 	return nil
-}
-
-// predicted returns an error if package explain does not predict the fate of a
-// packet.
-func (c *check) predicted(node *lab.Node, p trace.Packet, exact bool) error {
-	q := explain.Query{
-		Destination: p.Destination, Protocol: protocolOf(c.network), Source: p.Source.Addr(), Interface: p.Interface,
-	}
-	return inTable(node, nft.FamilyOf(p.Destination.Addr()), func(k *explain.Kernel) error {
-		r, err := k.Explain(q)
-		if err != nil {
-			return err
-		}
-		same := func(o explain.Outcome) bool {
-			return o.Action == p.Action && o.Endpoint == p.Endpoint && o.Masqueraded == p.Masqueraded &&
-				o.RejectWith == p.RejectWith && o.Reason == p.Reason
-		}
-		outcome := slices.ContainsFunc(r.Outcomes, same) && (len(r.Outcomes) == 1 || !exact)
-		if !outcome || p.ServicePort != r.ServicePort || p.Explain != "" {
-			return fmt.Errorf("explain predicts %s %+v", r.ServicePort, r.Outcomes)
-		}
-		return nil
-	})
-}
-
-// needOwnedTables skips a test on kernels that cannot delete the table of a
-// process that ends.
-func needOwnedTables(t *testing.T) {
-	t.Helper()
-	var major, minor int
-	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := fmt.Sscanf(string(release), "%d.%d", &major, &minor); err != nil {
-		t.Fatal(err)
-	}
-	if major < 5 || major == 5 && minor < 12 {
-		t.Skip("tables with an owner require Linux 5.12")
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,7 +16,7 @@ import (
 
 // traffic is clients that connect again and again.
 type traffic struct {
-	t       testing.TB
+	ctx     context.Context
 	began   time.Time
 	cancel  context.CancelFunc
 	wait    sync.WaitGroup
@@ -34,27 +35,58 @@ type trafficClient struct {
 var attemptEvery = flag.Duration("attempt-every", 25*time.Millisecond,
 	"Pause between two attempts of a client, which leaves processor time for the proxies.")
 
-// startTraffic starts clients that connect to a service until stop or the end
-// of the test, over all its protocols and families. Paths are lines "FROM...
-// -> TO...". An attempt fails if it is not answered within the timeout.
-func (c *cluster) startTraffic(t testing.TB, s *service, paths string, timeout time.Duration) *traffic {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	w := &traffic{t: t, began: time.Now(), cancel: cancel}
-	var lines strings.Builder
-	for line := range strings.Lines(paths) {
-		if strings.TrimSpace(line) != "" {
-			// The outcome is ignored.
-			fmt.Fprintf(&lines, "%s => refused\n", strings.TrimSpace(line))
-		}
+// trafficSteps returns the steps of clients that connect again and again, and
+// of endpoints that start and stop meanwhile:
+//
+//	traffic TIMEOUT SERVICE FROM... -> TO   starts clients, which fail if they get no answer in time
+//	pass N                    waits until each client made N more attempts
+//	no-failures               ends the traffic; no attempt may have failed
+//	recovers                  waits until attempts of each client succeed again, and ends the traffic
+//	scale SERVICE POD...      starts servers in pods and makes them the endpoints; earlier ones terminate
+//	end SERVICE               removes terminating endpoints and ends their servers
+//	rollout SERVICE POD...    is like scale and end; clients make attempts before, between and after
+func trafficSteps() map[string]step {
+	return map[string]step{
+		"traffic": (*story).startTraffic,
+		"pass": func(s *story, t testing.TB, args []string) string {
+			s.traffic.pass(t, int64(s.number(args[0])))
+			return ""
+		},
+		"no-failures": func(s *story, t testing.TB, _ []string) string {
+			s.traffic.mustNotFail(t)
+			s.traffic = nil
+			return ""
+		},
+		"recovers": func(s *story, t testing.TB, _ []string) string {
+			s.traffic.awaitRecovery(t)
+			s.traffic.stop()
+			s.traffic = nil
+			return ""
+		},
+		"scale": (*story).scale, "end": (*story).endTerminating, "rollout": (*story).rollout,
+		"sleep": sleep,
 	}
-	for _, k := range c.checks(s, lines.String()) {
+}
+
+// startTraffic starts clients that connect to a service until stop or the end
+// of the script, over all its protocols and families.
+func (s *story) startTraffic(t testing.TB, args []string) string {
+	timeout, err := time.ParseDuration(args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.traffic == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		s.traffic = &traffic{ctx: ctx, cancel: cancel, began: time.Now()}
+		s.env.T.Cleanup(s.traffic.stop)
+	}
+	w := s.traffic
+	for _, k := range s.expectations(args[1:]) {
 		client := &trafficClient{check: k}
 		w.clients = append(w.clients, client)
-		w.wait.Go(func() { client.connect(ctx, timeout) })
+		w.wait.Go(func() { client.connect(w.ctx, timeout) })
 	}
-	t.Cleanup(w.stop)
-	return w
+	return ""
 }
 
 func (c *trafficClient) connect(ctx context.Context, timeout time.Duration) {
@@ -83,14 +115,14 @@ func (w *traffic) stop() {
 
 // pass waits until all current attempts have ended, and n more of each
 // client.
-func (w *traffic) pass(n int64) {
-	w.t.Helper()
+func (w *traffic) pass(t testing.TB, n int64) {
+	t.Helper()
 	want := make([]int64, len(w.clients))
 	for i, c := range w.clients {
 		want[i] = c.ended.Load() + 1 + n
 	}
 	for i, c := range w.clients {
-		eventually(w.t, c.describe, func() error {
+		eventually(t, c.describe, func() error {
 			if ended := c.ended.Load(); ended < want[i] {
 				return fmt.Errorf("%d attempts, want %d", ended, want[i])
 			}
@@ -100,26 +132,26 @@ func (w *traffic) pass(n int64) {
 }
 
 // mustNotFail stops the traffic and reports failed attempts.
-func (w *traffic) mustNotFail() {
-	w.t.Helper()
+func (w *traffic) mustNotFail(t testing.TB) {
+	t.Helper()
 	w.stop()
 	total := int64(0)
 	for _, c := range w.clients {
 		total += c.ended.Load()
 		if n := c.failed.Load(); n > 0 {
-			w.t.Errorf("%v %s -> %v: %d of %d attempts failed; first: %s",
+			t.Errorf("%v %s -> %v: %d of %d attempts failed; first: %s",
 				c.origin.Name, c.network, c.to, n, c.ended.Load(), c.first)
 		}
 	}
-	w.t.Logf("%d attempts of %d clients, %.0f per second",
+	t.Logf("%d attempts of %d clients, %.0f per second",
 		total, len(w.clients), float64(total)/time.Since(w.began).Seconds())
 }
 
 // awaitRecovery waits until several attempts of each client in a row succeed.
-func (w *traffic) awaitRecovery() {
-	w.t.Helper()
+func (w *traffic) awaitRecovery(t testing.TB) {
+	t.Helper()
 	for _, c := range w.clients {
-		eventually(w.t, "recovery of "+c.describe, func() error {
+		eventually(t, "recovery of "+c.describe, func() error {
 			failed := c.failed.Load()
 			c.mu.Lock()
 			last := c.last
@@ -136,4 +168,58 @@ func (w *traffic) awaitRecovery() {
 			return nil
 		})
 	}
+}
+
+// servers are the servers of a pod that is an endpoint.
+type servers struct{ tcp, udp *lab.Server }
+
+func (s *story) scale(t testing.TB, args []string) string {
+	if s.servers == nil {
+		s.servers = map[string]servers{}
+	}
+	s.wanted = args[1:]
+	for _, name := range s.wanted {
+		if _, running := s.servers[name]; running {
+			continue
+		}
+		tcp, err := s.pods[name].ServeTCP(spareTarget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		udp, err := s.pods[name].ServeUDP(spareTarget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.servers[name] = servers{tcp, udp}
+	}
+	endpoints := fmt.Sprint("port=", spareTarget, " ", strings.Join(s.wanted, " "))
+	for name := range s.servers {
+		if !slices.Contains(s.wanted, name) {
+			endpoints += " " + name + ":terminating"
+		}
+	}
+	s.setEndpoints(endpoints, args[0])
+	return ""
+}
+
+func (s *story) endTerminating(_ testing.TB, args []string) string {
+	s.setEndpoints(fmt.Sprint("port=", spareTarget, " ", strings.Join(s.wanted, " ")), args[0])
+	for name, server := range s.servers {
+		if !slices.Contains(s.wanted, name) {
+			server.tcp.Close()
+			server.udp.Close()
+			delete(s.servers, name)
+		}
+	}
+	return ""
+}
+
+func (s *story) rollout(t testing.TB, args []string) string {
+	const attempts = 3
+	s.traffic.pass(t, attempts)
+	s.scale(t, args)
+	s.traffic.pass(t, attempts) // later attempts do not use terminating endpoints
+	s.endTerminating(t, args)
+	s.traffic.pass(t, attempts)
+	return ""
 }

@@ -62,6 +62,9 @@ type Suite struct {
 	Condition func(name string) (bool, error)
 	// Setup prepares each script, and returns its commands.
 	Setup func(*Env) (map[string]Command, error)
+	// Judges are the names of commands whose arguments include => and the text
+	// after it. They compare themselves.
+	Judges []string
 }
 
 // Env is the environment of a script before its first step.
@@ -107,7 +110,7 @@ func (suite Suite) run(t *testing.T, file string) {
 		Setup: func(e *testscript.Env) error {
 			all, err := suite.Setup(&Env{e, t})
 			for name, c := range all {
-				commands[name] = c.step(suite.Patience)
+				commands[name] = c.step(suite.Patience, slices.Contains(suite.Judges, name))
 			}
 			return err
 		},
@@ -116,11 +119,15 @@ func (suite Suite) run(t *testing.T, file string) {
 	})
 }
 
-// step returns a command as a step of a script.
-func (c Command) step(patience time.Duration) func(s *Script, fails bool, args []string) {
+// step returns a command as a step of a script. A command that judges gets all
+// arguments.
+func (c Command) step(patience time.Duration, judges bool) func(s *Script, fails bool, args []string) {
 	return func(s *Script, fails bool, args []string) {
 		var want string
 		arrow := slices.Index(args, "=>")
+		if judges {
+			arrow = -1
+		}
 		if arrow >= 0 {
 			args, want = args[:arrow], strings.Join(args[arrow+1:], " ")
 		}

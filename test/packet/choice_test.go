@@ -1,0 +1,151 @@
+package packet
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// choice has the server of each client, by source address and protocol.
+type choice map[string]string
+
+// choiceSteps returns the steps that compare the endpoints of clients:
+//
+//	choose NAME SERVICE FROM... -> TO    connects once from each, and returns the endpoints
+//	stay NAME SERVICE FROM... -> TO      each client must have its endpoint, as predicted
+//	leave NAME POD SERVICE FROM... -> TO only clients of the pod have another one, which they keep
+//	moved NAME SERVICE FROM... -> TO     returns whether a client has another one: none, some, or most
+func choiceSteps() map[string]step {
+	return map[string]step{
+		"choose": (*story).choose, "stay": (*story).stay, "leave": (*story).leave, "moved": (*story).moved,
+	}
+}
+
+func (s *story) choose(t testing.TB, args []string) string {
+	if s.choices == nil {
+		s.choices = map[string]choice{}
+	}
+	if s.choices[args[0]] == nil {
+		s.choices[args[0]] = choice{}
+	}
+	chosen := s.expectations(s.allClients(args[1:])).choose(t)
+	maps.Copy(s.choices[args[0]], chosen)
+	return chosen.servers()
+}
+
+func (s *story) stay(t testing.TB, args []string) string {
+	all := s.expectations(s.allClients(args[1:]))
+	s.choices[args[0]].mustStay(t, "now", all.choose(t))
+	s.choices[args[0]].mustStay(t, "predicted", all.predict(t))
+	return ""
+}
+
+func (s *story) leave(t testing.TB, args []string) string {
+	all := s.expectations(s.allClients(args[2:]))
+	now := all.choose(t)
+	s.choices[args[0]].mustLeave(t, args[1], now)
+	now.mustStay(t, "second choice", all.choose(t))
+	s.choices[args[0]] = now
+	return ""
+}
+
+func (s *story) moved(t testing.TB, args []string) string {
+	first := s.choices[args[0]]
+	switch n := len(first.moved(s.expectations(s.allClients(args[1:])).choose(t))); {
+	case n == 0:
+		return "none"
+	case n <= len(first)/2:
+		return "some"
+	}
+	return "most"
+}
+
+// allClients replaces "clients", or clients-M-N, by the names of clients.
+func (s *story) allClients(args []string) (all []string) {
+	for _, arg := range args {
+		first, last := 0, 1<<16
+		if _, err := fmt.Sscanf(arg, "clients-%d-%d", &first, &last); err != nil && arg != "clients" {
+			all = append(all, arg)
+			continue
+		}
+		for i := first; i <= last && s.origins[fmt.Sprint("client-", i)].Namespace != nil; i++ {
+			all = append(all, fmt.Sprint("client-", i))
+		}
+	}
+	return all
+}
+
+// choose connects once for each check.
+func (cs checks) choose(t testing.TB) choice {
+	t.Helper()
+	results := make([]lab.Result, len(cs))
+	cs.each(func(i int) { results[i] = cs[i].probe(t.Context(), lab.ProbeOptions{Timeout: answerTimeout}) })
+	chosen := choice{}
+	for i, k := range cs {
+		if results[i].Outcome != lab.Answered {
+			t.Fatalf("%s: %v", k.describe, results[i])
+		}
+		chosen[k.client()] = results[i].Answer.Server
+	}
+	return chosen
+}
+
+// client returns the source address and protocol.
+func (c *check) client() string { return fmt.Sprintf("%v %s", c.origin.source(c.family), c.network) }
+
+// predict returns the choices that package explain predicts for known clients,
+// or with a subject those that they make.
+func (cs checks) predict(t testing.TB) choice {
+	t.Helper()
+	if subject() != "" {
+		return cs.choose(t)
+	}
+	predicted := choice{}
+	for _, k := range cs {
+		p, err := k.predict(t.Context())
+		if err != nil {
+			t.Fatalf("%s: %v", k.describe, err)
+		}
+		predicted[k.client()] = strings.Join(slices.Sorted(maps.Keys(k.serversOf(p.sources))), " ")
+	}
+	return predicted
+}
+
+// servers returns the chosen servers, sorted.
+func (c choice) servers() string {
+	return strings.Join(slices.Compact(slices.Sorted(maps.Values(c))), " ")
+}
+
+// moved returns the clients with another server.
+func (c choice) moved(now choice) (moved []string) {
+	for who, server := range now {
+		if c[who] != server {
+			moved = append(moved, fmt.Sprintf("%s: %s, was %s", who, server, c[who]))
+		}
+	}
+	slices.Sort(moved)
+	return moved
+}
+
+// mustStay reports clients with another server.
+func (c choice) mustStay(t testing.TB, when string, now choice) {
+	t.Helper()
+	if moved := c.moved(now); len(moved) > 0 {
+		t.Errorf("%s: %d of %d clients moved: %s", when, len(moved), len(now), strings.Join(moved, ", "))
+	}
+}
+
+// mustLeave reports clients that are still with the removed endpoint, and
+// clients of other endpoints that moved.
+func (c choice) mustLeave(t testing.TB, removed string, now choice) {
+	t.Helper()
+	for who, server := range c {
+		if now[who] == removed || server != removed && now[who] != server {
+			t.Errorf("%s: got %s, was %s, and %s is removed", who, now[who], server, removed)
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package packet
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/flows"
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// observationSteps returns the steps that read what the proxy of node1 reports:
+//
+//	metric NAME [LABEL=VALUE...]        returns the sum of the metric
+//	some NAME                           fails if the sum of the metric is 0
+//	grows NAME SERVICE FROM -> TO => OUTCOME   is like connect, and the metric of each family must grow
+//	metrics NAME                        prints the samples of a metric
+//	refusals SERVICE FROM -> TO         sends one UDP packet for each family, and returns the reasons
+//	                                    whose counters grew
+//	health NODE PORT                    returns the local endpoints that a health-check NodePort reports
+//	log NODE[,NODE] TEXT                returns the number of lines with a text in the log
+//	flows ARG...                        runs nftproxy flows, and prints the connections by state
+func observationSteps() map[string]step {
+	return map[string]step{
+		"metric": (*story).metricStep, "some": (*story).some, "grows": (*story).grows, "metrics": (*story).metricsStep, "refusals": (*story).refusals,
+		"health": (*story).health, "log": (*story).logged, "flows": (*story).flowsStep,
+	}
+}
+
+// families returns the metrics of node1 by name.
+func (c *cluster) metrics(t testing.TB) map[string]*dto.MetricFamily {
+	t.Helper()
+	_, body, err := c.Node1.Get(t.Context(), "http://127.0.0.1:10249/metrics", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	all, err := parser.TextToMetricFamilies(bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// samples returns the values of a metric by its labels, such as
+// ip_family=IPv4 reason=NoEndpoints.
+func (c *cluster) samples(t testing.TB, name string) map[string]int {
+	t.Helper()
+	values := map[string]int{}
+	for _, m := range c.metrics(t)[name].GetMetric() {
+		var labels []string
+		for _, l := range m.GetLabel() {
+			labels = append(labels, l.GetName()+"="+l.GetValue())
+		}
+		values[strings.Join(labels, " ")] = int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
+	}
+	return values
+}
+
+// metric returns the sum of the samples of a metric with these labels.
+func (c *cluster) metric(t testing.TB, name string, labels ...string) (sum int) {
+	t.Helper()
+	found := false
+	for sample, value := range c.samples(t, name) {
+		have := strings.Fields(sample)
+		if !slices.ContainsFunc(labels, func(l string) bool { return !slices.Contains(have, l) }) {
+			sum, found = sum+value, true
+		}
+	}
+	if !found {
+		t.Fatalf("got no metric %s %v", name, labels)
+	}
+	return sum
+}
+
+func (s *story) metricStep(t testing.TB, args []string) string {
+	return fmt.Sprint(s.metric(t, args[0], args[1:]...))
+}
+
+func (s *story) some(t testing.TB, args []string) string {
+	if s.metric(t, args[0]) == 0 {
+		t.Errorf("got 0")
+	}
+	return ""
+}
+
+func (s *story) grows(t testing.TB, args []string) string {
+	before := s.samples(t, args[0])
+	s.connect(t, args[1:])
+	grown := map[string]bool{}
+	for sample, n := range s.samples(t, args[0]) {
+		family, _, _ := strings.Cut(sample, " ")
+		grown[family] = grown[family] || n > before[sample]
+	}
+	if len(grown) != 2 || slices.Contains(slices.Collect(maps.Values(grown)), false) {
+		t.Errorf("%s did not grow in both families: %v", args[0], grown)
+	}
+	return ""
+}
+
+func (s *story) metricsStep(t testing.TB, args []string) string {
+	var lines []string
+	for sample, value := range s.samples(t, args[0]) {
+		lines = append(lines, fmt.Sprintf("%s: %d\n", sample, value))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+func (s *story) refusals(t testing.TB, args []string) (text string) {
+	for _, k := range s.expectations(args) {
+		if k.network != "udp" {
+			continue
+		}
+		before := s.refused(t)
+		k.probe(t.Context(), lab.ProbeOptions{Timeout: silence})
+		for sample, n := range s.refused(t) {
+			for range n - before[sample] {
+				text += strings.NewReplacer("ip_family=", "", "reason=", "").Replace(sample) + "\n"
+			}
+		}
+	}
+	return text
+}
+
+// refused returns the numbers of packets that node1 rejected or dropped.
+func (c *cluster) refused(t testing.TB) map[string]int {
+	t.Helper()
+	all := c.samples(t, "nftproxy_rejected_packets_total")
+	for sample, n := range c.samples(t, "nftproxy_dropped_packets_total") {
+		all[sample] = n
+	}
+	return all
+}
+
+func (s *story) health(t testing.TB, args []string) string {
+	var answers []string
+	for _, addr := range s.node(args[0]).Addrs() {
+		n, err := s.healthCheck(t, netip.AddrPortFrom(addr, uint16(s.number(args[1]))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, fmt.Sprint(n))
+	}
+	return strings.Join(slices.Compact(answers), " and ")
+}
+
+// healthCheck returns the number of local endpoints that a health server
+// reports for the Service web. The status, the header and the body must agree.
+func (c *cluster) healthCheck(t testing.TB, at netip.AddrPort) (int, error) {
+	response, body, err := c.Client.Get(t.Context(), "http://"+at.String()+"/healthz", answerTimeout)
+	if err != nil {
+		return 0, err
+	}
+	var health struct {
+		Service             struct{ Namespace, Name string }
+		LocalEndpoints      int
+		ServiceProxyHealthy bool
+	}
+	if err := json.Unmarshal(body, &health); err != nil {
+		return 0, fmt.Errorf("%q: %w", body, err)
+	}
+	status := http.StatusOK
+	if health.LocalEndpoints == 0 {
+		status = http.StatusServiceUnavailable
+	}
+	weight := response.Header.Get("X-Load-Balancing-Endpoint-Weight")
+	if response.StatusCode != status || weight != fmt.Sprint(health.LocalEndpoints) ||
+		!health.ServiceProxyHealthy || health.Service.Namespace != "default" || health.Service.Name != "web" {
+		return 0, fmt.Errorf("got status %d, weight %q, body %s", response.StatusCode, weight, body)
+	}
+	return health.LocalEndpoints, nil
+}
+
+func (s *story) logged(_ testing.TB, args []string) string {
+	var counts []string
+	for name := range strings.SplitSeq(args[0], ",") {
+		p := s.proxies[slices.Index(s.Nodes(), s.node(name))]
+		counts = append(counts, fmt.Sprint(strings.Count(p.process.Log(), strings.Join(args[1:], " "))))
+	}
+	return strings.Join(slices.Compact(counts), " and ")
+}
+
+// flows runs `nftproxy flows` on node1.
+func (c *cluster) flows(t testing.TB, args ...string) (report flows.Report) {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := c.Node1.Command(t.Context(), program, append([]string{"flows", "-o", "json"}, args...)...)
+	cmd.Env = append(os.Environ(), asNftproxy+"=1")
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, &report)
+	}
+	if err != nil {
+		t.Fatalf("flows %v: %v\n%s", args, err, out)
+	}
+	return report
+}
+
+func (s *story) flowsStep(t testing.TB, args []string) (text string) {
+	for _, g := range s.flows(t, args...).Groups {
+		text += g.ServicePort
+		for _, state := range slices.Sorted(maps.Keys(g.States)) {
+			text += fmt.Sprintf(" %s %d", state, g.States[state])
+		}
+		gone := 0
+		for _, e := range g.Endpoints {
+			if e.Gone {
+				gone += e.Connections
+			}
+		}
+		text += fmt.Sprintf(", gone %d\n", gone)
+	}
+	return text
+}
+
+// sleep waits: sleep TIME
+func sleep(_ *story, t testing.TB, args []string) string {
+	d, err := time.ParseDuration(args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(d)
+	return ""
+}

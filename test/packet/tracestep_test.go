@@ -1,0 +1,156 @@
+package packet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/trace"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
+)
+
+// traceSteps returns the steps of nftproxy trace:
+//
+//	needs-trace                        skips the script on kernels without tables of a process
+//	traced SERVICE FROM -> TO => OUTCOME   traces the first packet of an attempt, which must have the
+//	                                   outcome; explain must predict it, with its reason
+//	trace NETWORK FAMILY SERVICE FROM -> TO   prints the answer about a packet, and the steps of
+//	                                   tables other than the proxy's
+func traceSteps() map[string]step {
+	return map[string]step{
+		"needs-trace": func(s *story, _ testing.TB, _ []string) string {
+			needOwnedTables(s.env.T)
+			return ""
+		},
+		"traced": func(s *story, t testing.TB, args []string) string {
+			hashed := s.service(args[0]).Annotations["nftproxy.io/balance"] == "source-hash"
+			for _, k := range s.expectations(args) {
+				if !testing.Short() || k.network == "tcp" { // on emulated machines, each packet takes seconds
+					k.traced(t, hashed)
+				}
+			}
+			return ""
+		},
+		"trace": (*story).trace,
+	}
+}
+
+// needOwnedTables skips a test on kernels that cannot delete the table of a
+// process that ends.
+func needOwnedTables(t testing.TB) {
+	t.Helper()
+	if !nstest.KernelAtLeast(t, 5, 12) {
+		t.Skip("tables with an owner require Linux 5.12")
+	}
+}
+
+func (s *story) trace(t testing.TB, args []string) (text string) {
+	for _, k := range s.expectations(args[2:]) {
+		if k.network != args[0] || k.family.String() != args[1] {
+			continue
+		}
+		run := startTrace(s.env.T, s.Node1.Namespace, k.to.String(), "--count", "1", "--from",
+			k.origin.source(k.family).String())
+		k.probe(t.Context(), lab.ProbeOptions{Timeout: silence})
+		packet := run.next(t)
+		run.wait(t)
+		text += packet.Answer + "\n" + strings.Join(foreignSteps(packet), "; ") + "\n" + packet.Explain
+	}
+	return text
+}
+
+// foreignSteps returns the chains and verdicts of steps in other tables.
+func foreignSteps(p trace.Packet) (steps []string) {
+	for _, s := range p.Steps {
+		if !strings.HasSuffix(s.Table, " kube-proxy") {
+			policy := ""
+			if s.Handle == 0 {
+				policy = "policy "
+			}
+			steps = append(steps, s.Chain+" "+policy+s.Verdict)
+		}
+	}
+	return steps
+}
+
+// traced makes an attempt while its first packet is traced on node1, and
+// compares the packet with the attempt and with the prediction of package
+// explain, which must be one endpoint if exact is true.
+func (c *check) traced(t testing.TB, exact bool) {
+	t.Helper()
+	node := c.cluster.Node1
+	run := startTrace(t, node.Namespace, c.to.String(), "--count", "1", "--protocol", c.network)
+	result := c.probe(t.Context(), lab.ProbeOptions{Timeout: c.timeout()})
+	packet := run.next(t)
+	if code := run.wait(t); code != 0 {
+		t.Errorf("%s: got exit code %d, want 0", c.describe, code)
+	}
+	if result.Outcome != c.want.outcome {
+		t.Fatalf("%s: got %v, want %v", c.describe, result, c.want.outcome)
+	}
+	if err := c.agrees(packet, result); err != nil {
+		t.Errorf("%s: %v\nresult %v\npacket %+v", c.describe, err, result, packet)
+	}
+	if err := c.predicted(node, packet, exact); err != nil {
+		t.Errorf("%s: %v\npacket %+v", c.describe, err, packet)
+	}
+}
+
+func (c *check) timeout() time.Duration {
+	if c.want.outcome == lab.TimedOut {
+		return silence
+	}
+	return answerTimeout
+}
+
+// agrees returns an error if a packet does not agree with the outcome of its
+// attempt.
+func (c *check) agrees(p trace.Packet, result lab.Result) error {
+	if p.Destination != c.to || p.Source.Addr() != c.origin.source(c.family) || p.Protocol != c.network {
+		return fmt.Errorf("want a packet to %v from %v", c.to, c.origin.source(c.family))
+	}
+	switch {
+	case result.Outcome == lab.Refused && p.Action == explain.Reject:
+		return nil
+	case result.Outcome == lab.TimedOut && p.Action == explain.Drop:
+		return nil
+	case result.Outcome != lab.Answered || p.Action != explain.ToEndpoint || p.Final == nil:
+		return fmt.Errorf("got %s", p.Action)
+	}
+	server := c.cluster.origin(result.Answer.Server)
+	if p.Endpoint.Addr() != server.source(c.family) || p.Final.Destination != p.Endpoint {
+		return fmt.Errorf("got endpoint %v, %v answered", p.Endpoint, server.source(c.family))
+	}
+	if p.Final.Source != result.Answer.Source {
+		return fmt.Errorf("got source address %v, the endpoint saw %v", p.Final.Source, result.Answer.Source)
+	}
+	return nil
+}
+
+// predicted returns an error if package explain does not predict the fate of a
+// packet.
+func (c *check) predicted(node *lab.Node, p trace.Packet, exact bool) error {
+	q := explain.Query{
+		Destination: p.Destination, Protocol: protocolOf(c.network), Source: p.Source.Addr(), Interface: p.Interface,
+	}
+	return inTable(node, nft.FamilyOf(p.Destination.Addr()), func(k *explain.Kernel) error {
+		r, err := k.Explain(q)
+		if err != nil {
+			return err
+		}
+		same := func(o explain.Outcome) bool {
+			return o.Action == p.Action && o.Endpoint == p.Endpoint && o.Masqueraded == p.Masqueraded &&
+				o.RejectWith == p.RejectWith && o.Reason == p.Reason
+		}
+		outcome := slices.ContainsFunc(r.Outcomes, same) && (len(r.Outcomes) == 1 || !exact)
+		if !outcome || p.ServicePort != r.ServicePort || p.Explain != "" {
+			return fmt.Errorf("explain predicts %s %+v", r.ServicePort, r.Outcomes)
+		}
+		return nil
+	})
+}
