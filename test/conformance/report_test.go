@@ -13,16 +13,16 @@ import (
 // that fails although its subtest passes, and random clusters.
 const events = `
 {"Action":"start"}
-{"Action":"output","Test":"TestUDPFlows/stay","Output":"fine\n"}
-{"Action":"pass","Test":"TestUDPFlows/stay"}
-{"Action":"output","Test":"TestUDPFlows/none_left","Output":"no answer\n"}
-{"Action":"fail","Test":"TestUDPFlows/none_left"}
-{"Action":"output","Test":"TestUDPFlows","Output":"    proxy_test.go:37: log of kube-proxy on node1\n"}
-{"Action":"fail","Test":"TestUDPFlows"}
-{"Action":"pass","Test":"TestSCTP/served"}
-{"Action":"output","Test":"TestSCTP","Output":"    sctp_test.go:7: 3 checks\n"}
-{"Action":"output","Test":"TestSCTP","Output":"    sctp_test.go:9: \u003cno answer\u003e\n"}
-{"Action":"fail","Test":"TestSCTP"}
+{"Action":"output","Test":"TestScripts/addresses/proxied","Output":"fine\n"}
+{"Action":"pass","Test":"TestScripts/addresses/proxied"}
+{"Action":"output","Test":"TestScripts/addresses/single","Output":"no answer\n"}
+{"Action":"fail","Test":"TestScripts/addresses/single"}
+{"Action":"output","Test":"TestScripts/addresses","Output":"    proxy_test.go:37: log of kube-proxy on node1\n"}
+{"Action":"fail","Test":"TestScripts/addresses"}
+{"Action":"pass","Test":"TestScripts/sctp/served"}
+{"Action":"output","Test":"TestScripts/sctp","Output":"    sctp_test.go:7: 3 checks\n"}
+{"Action":"output","Test":"TestScripts/sctp","Output":"    sctp_test.go:9: \u003cno answer\u003e\n"}
+{"Action":"fail","Test":"TestScripts/sctp"}
 {"Action":"output","Test":"TestDifferential","Output":"     12 not judged: a reason\n"}
 {"Action":"pass","Test":"TestDifferential","Elapsed":2}
 {"Action":"fail"}`
@@ -30,13 +30,13 @@ const events = `
 // TestReport shows the table and the JUnit XML of results, with a case that
 // kube-proxy fails too.
 func TestReport(t *testing.T) {
-	features := map[string]string{"TestUDPFlows": "UDP flows", "TestSCTP": "SCTP"}
+	features := map[string]string{"TestScripts/addresses": "UDP flows", "TestScripts/sctp": "SCTP"}
 	cases, notes, _ := results(strings.NewReader(events), features)
-	if got := names(cases); got != "TestDifferential TestSCTP TestSCTP/served "+
-		"TestUDPFlows/none_left TestUDPFlows/stay" {
+	if got := names(cases); got != "TestDifferential TestScripts/addresses/proxied "+
+		"TestScripts/addresses/single TestScripts/sctp TestScripts/sctp/served" {
 		t.Errorf("cases: got %s", got)
 	}
-	r := report{program: "/proxy", mode: "nftables", results: cases, notes: notes}
+	r := report{program: "/proxy", mode: "iptables", results: cases, notes: notes}
 	if n := r.counts(""); n != [3]int{3, 1, 1} {
 		t.Errorf("got %v cases by outcome", n)
 	}
@@ -53,11 +53,11 @@ func TestReport(t *testing.T) {
 	for text, wants := range map[string][]string{
 		out.String(): {
 			"| UDP flows | 2 | 1 | 1 | 0 |", "| SCTP | 2 | 1 | 0 | 1 |", "random clusters: 12 probes: a reason",
-			"kube-proxy fails it too: TestUDPFlows/none_left: ", "FAILED SCTP: TestSCTP: <no answer>\n",
+			"kube-proxy fails it too: TestScripts/addresses/single: ", "FAILED SCTP: TestScripts/sctp: <no answer>\n",
 		},
 		string(xml): {
 			`<testsuite name="UDP flows" tests="2" failures="0" skipped="1">`,
-			`<testcase classname="SCTP" name="TestSCTP" time="0">`, `<failure message="&lt;no answer&gt;">`,
+			`<testcase classname="SCTP" name="TestScripts/sctp" time="0">`, `<failure message="&lt;no answer&gt;">`,
 		},
 	} {
 		for _, want := range wants {
@@ -78,28 +78,30 @@ func names(cases []result) string {
 
 // TestFailures shows failures that no failed subtest explains.
 func TestFailures(t *testing.T) {
-	const excused = `{"Action":"fail","Test":"TestUDPFlows/none_left"}`
+	const excused = `{"Action":"fail","Test":"TestScripts/addresses/single"}`
 	for _, test := range []struct{ name, events, failed, message string }{
-		{"nothing ran", "", "TestUDPFlows", "did not run"},
+		{"nothing ran", "", "TestScripts/addresses", "did not run"},
 		{"as kube-proxy", excused + `
-			{"Action":"fail","Test":"TestUDPFlows"}`, "", ""},
+			{"Action":"fail","Test":"TestScripts/addresses"}`, "", ""},
 		{"and the program crashed", excused + `
-			{"Action":"output","Test":"TestUDPFlows","Output":"    udp_test.go:9: it ended\n"}
-			{"Action":"fail","Test":"TestUDPFlows"}`, "TestUDPFlows", "it ended"},
+			{"Action":"output","Test":"TestScripts/addresses","Output":"    udp_test.go:9: it ended\n"}
+			{"Action":"fail","Test":"TestScripts/addresses"}`, "TestScripts/addresses", "it ended"},
 		{"panic in a case that kube-proxy fails", `
-			{"Action":"run","Test":"TestUDPFlows/none_left"}
-			{"Action":"output","Test":"TestUDPFlows/none_left","Output":"=== RUN\n"}
-			{"Action":"output","Test":"TestUDPFlows","Output":"panic: at once\n"}
-			{"Action":"fail","Test":"TestUDPFlows"}`, "TestUDPFlows TestUDPFlows/none_left", "at once"},
+			{"Action":"run","Test":"TestScripts/addresses/single"}
+			{"Action":"output","Test":"TestScripts/addresses/single","Output":"=== RUN\n"}
+			{"Action":"output","Test":"TestScripts/addresses","Output":"panic: at once\n"}
+			{"Action":"fail","Test":"TestScripts/addresses"}`,
+			"TestScripts/addresses TestScripts/addresses/single", "at once"},
 		{"time limit", excused + `
-			{"Action":"output","Test":"TestUDPFlows","Output":"=== RUN\n"}`, "TestUDPFlows", "did not end"},
-		{"skipped", `{"Action":"skip","Test":"TestUDPFlows"}`, "TestUDPFlows", "did not run"},
+			{"Action":"output","Test":"TestScripts/addresses","Output":"=== RUN\n"}`,
+			"TestScripts/addresses", "did not end"},
+		{"skipped", `{"Action":"skip","Test":"TestScripts/addresses"}`, "TestScripts/addresses", "did not run"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			// One event is a line.
 			lines := strings.ReplaceAll(test.events, "\t", "") + "\n"
-			r := report{mode: "nftables"}
-			r.results, _, _ = results(strings.NewReader(lines), map[string]string{"TestUDPFlows": "UDP flows"})
+			r := report{mode: "iptables"}
+			r.results, _, _ = results(strings.NewReader(lines), map[string]string{"TestScripts/addresses": "UDP flows"})
 			failures := slices.DeleteFunc(r.results, func(c result) bool {
 				o, _ := r.outcomeOf(c)
 				return o != failed
@@ -117,10 +119,10 @@ func TestFailures(t *testing.T) {
 // TestSelected shows the selection of tests by their name and by their feature.
 func TestSelected(t *testing.T) {
 	for only, want := range map[string]string{
-		"SCTP|TestMasq":  "^TestSCTP$ ^TestMasqueradeAll$",
-		"equal shares":   "^TestDistribution$",
-		"healthz":        "^TestContract$/(answers|leaving)/^(leaving-)?(healthz|livez)$",
-		"no such things": "",
+		"SCTP|masquerade-": "^TestScripts$/^sctp$ ^TestScripts$/^masquerade-all$",
+		"equal shares":     "^TestDistribution$",
+		"healthz":          "^TestContract$/(answers|leaving)/^(leaving-)?(healthz|livez)$",
+		"no such things":   "",
 	} {
 		var all []string
 		for _, s := range suites() {

@@ -38,13 +38,30 @@ func (s suite) selected(only *regexp.Regexp) (features map[string]string, patter
 	for _, f := range s.Features {
 		for _, t := range f.Tests {
 			if only.MatchString(f.Name) || only.MatchString(t) {
-				name, subtests, _ := strings.Cut(t, "/")
-				features[name] = f.Name
-				patterns = append(patterns, strings.TrimSuffix("^"+name+"$/"+subtests, "/"))
+				features[named(t)] = f.Name
+				patterns = append(patterns, patternOf(t))
 			}
 		}
 	}
 	return features, patterns
+}
+
+// named returns the name of a test in the list, or of its parent if the list
+// has a pattern of subtests.
+func named(test string) string {
+	for !plain.MatchString(test) {
+		test = test[:strings.LastIndex(test, "/")]
+	}
+	return test
+}
+
+// plain matches names of tests.
+var plain = regexp.MustCompile(`^[\w/-]+$`)
+
+// patternOf returns the argument of -run for a test in the list.
+func patternOf(test string) string {
+	name := named(test)
+	return "^" + strings.ReplaceAll(name, "/", "$/^") + "$" + strings.TrimPrefix(test, name)
 }
 
 // run runs the selected tests of the suite. The notes are differences of random
@@ -90,9 +107,9 @@ var (
 	// notJudged matches what the comparison of random clusters logs.
 	notJudged = regexp.MustCompile(`^ *(\d+) not judged: (.*)`)
 	// logged matches lines that a test logs, with its texts.
-	logged = regexp.MustCompile(`(?m)^(?: {4}\w+\.go:\d+: |panic: )(.*)`)
+	logged = regexp.MustCompile(`(?m)^(?: {4,8}\w+\.go:\d+: |panic: | +FAIL: \S+: )(.*)`)
 	// noError matches the texts that are not errors.
-	noError = regexp.MustCompile(`^(\d+ (checks|attempts of|seeds,)|(log|rules) of |` +
+	noError = regexp.MustCompile(`^([#>] |run this script|\d+ (checks|attempts of|seeds,)|(log|rules) of |` +
 		`seed \d+(, step \d+: \d+ probes,|$))`)
 )
 
@@ -152,8 +169,8 @@ func results(events io.Reader, features map[string]string) (all []result, notes 
 		}
 		if e.Action == "pass" || e.Action == "fail" {
 			t.ended = e
-			if !strings.Contains(e.Test, "/") {
-				fmt.Fprintf(os.Stderr, "%s: %s: %s after %.0f s\n", features[e.Test], e.Test, e.Action, e.Elapsed)
+			if feature := features[e.Test]; feature != "" {
+				fmt.Fprintf(os.Stderr, "%s: %s: %s after %.0f s\n", feature, e.Test, e.Action, e.Elapsed)
 			}
 		}
 	}
@@ -168,14 +185,22 @@ func outcomes(tests map[string]*record, features map[string]string) (all []resul
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(tests)) {
-		t, top := tests[name], strings.SplitN(name, "/", 2)[0]
+		t := tests[name]
 		r := result{
-			feature: features[top], name: name, passed: t.ended.Action == "pass", unfinished: t.ended.Action == "",
-			seconds: t.ended.Elapsed, output: t.output,
+			feature: featureOf(name, features), name: name, output: t.output, seconds: t.ended.Elapsed,
+			passed: t.ended.Action == "pass", unfinished: t.ended.Action == "",
 		}
 		if !t.parent || !r.passed && (!t.failed || r.unfinished || firstError(r.output) != "") {
 			all = append(all, r)
 		}
 	}
 	return all
+}
+
+// featureOf returns the feature of a test: its own, or the one of a parent.
+func featureOf(test string, features map[string]string) string {
+	for features[test] == "" && strings.Contains(test, "/") {
+		test = test[:strings.LastIndex(test, "/")]
+	}
+	return features[test]
 }

@@ -406,9 +406,8 @@ func (c *cluster) writeMarker() {
 	if c.mark == 0 {
 		c.mark = 1
 	}
-	c.put(c.parse(fmt.Sprintf(
-		"{name: marker, number: %d, protocols: TCP, spec: {ports: [{name: mark, port: %d, targetPort: %d}]}, endpoints: %s}",
-		markerNumber, c.mark, markerTarget, c.markerPod())))
+	c.put(c.parse(fmt.Sprintf("{name: marker, number: %d, protocols: TCP, endpoints: %s, "+
+		"spec: {ports: [{name: mark, port: %d, targetPort: %d}]}}", markerNumber, c.markerPod(), c.mark, markerTarget)))
 }
 
 // writeNode writes the Node of a node.

@@ -7,17 +7,41 @@
 // address it sees, and whether an attempt is refused or dropped. The command
 // is the test program itself, started as a child process (TestMain).
 //
-//	scenario ─► YAML ─► kube-proxy in node1 and node2 ─► rules
-//	    │                                                  ▲
-//	    └─► checks: from ─► address ───── packets ─────────┘─► endpoints
+//	script ─► YAML ─► kube-proxy in node1 and node2 ─► rules
+//	    │                                                ▲
+//	    └─► connect: from ─► address ─── packets ────────┘─► endpoints
 //
-// Most tests are tables of scenarios: a Service, its endpoints, and
-// expectations such as
+// Most tests are scripts in testdata/scripts:
 //
-//	client pod1 -> clusterIP externalIP => a1 as node1, b1 as itself
+//	cluster --masquerade-all
+//	apply web.yaml
+//	connect web client pod1 -> clusterIP externalIP => a1 as node1, b1 as itself
+//	endpoints web a1 b1:terminating
+//	restart
+//	connect web client -> nodePort@node1 => a1 as node1
 //
-// which are checked over TCP and UDP, IPv4 and IPv6. To cover another case,
-// add an entry. Tests of changes under traffic have functions of their own.
+// The first step, cluster, starts a cluster with flags besides the default
+// ones. An expectation (type expectation) is checked over all protocols and
+// families of the Service, and must agree with package explain. It is a step,
+// or a line in the field expect of a Service (type service), which the step
+// check reads.
+//
+// The steps, with the functions that describe them:
+//
+//   - the cluster: cluster, add, bridge, listen, sysctl, on PROGRAM, label,
+//     remove-interface (story_test.go)
+//   - objects: apply FILE, spec, endpoints, remove, absent (story_test.go)
+//   - proxies: terminate, kill, start, restart, flags, settle, cleanup
+//     (compare_test.go)
+//   - connections: check, connect, nodeports, await STEP; open and ask for
+//     connections that stay (heldSteps); choose, stay, leave and moved for the
+//     endpoints of clients (choiceSteps); traffic and rollout for clients that
+//     connect all the time (trafficSteps)
+//   - tables: keep, same, like-new, chains (compare_test.go)
+//   - reports: metric, refusals, health, log, flows (observationSteps), traced
+//     and trace (traceSteps)
+//
+// Tests that need statistics, load or a program of their own are functions.
 //
 // If the environment variable SUBJECT is the path of a program with the flags
 // of kube-proxy, that program runs in the nodes instead, and gets the objects

@@ -14,7 +14,8 @@ import (
 func TestFlows(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	web, other := c.serve("{name: web, spec: {type: NodePort}, endpoints: a1 b1}"), c.serve("{name: other, endpoints: a1}")
+	web := c.serve("{name: web, spec: {type: NodePort}, endpoints: a1 b1}")
+	other := c.serve("{name: other, endpoints: a1}")
 	for _, f := range bothFamilies() {
 		to := c.destination(web, "clusterIP", f)
 		tcp := c.openFlows(t, "tcp", to, 12)

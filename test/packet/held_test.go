@@ -53,7 +53,8 @@ func (s *story) open(t testing.TB, args []string) string {
 		s.flowPorts++
 		if k.network != "udp" {
 			var result lab.Result
-			if h.conn, result = lab.Open(t.Context(), k.origin.Namespace, k.network, k.to, lab.ProbeOptions{}); h.conn == nil {
+			h.conn, result = lab.Open(t.Context(), k.origin.Namespace, k.network, k.to, lab.ProbeOptions{})
+			if h.conn == nil {
 				t.Fatalf("%s: got %v, want an answer", k.describe, result)
 			}
 			s.env.T.Cleanup(func() { h.conn.Close() })

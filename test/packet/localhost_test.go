@@ -18,7 +18,8 @@ func TestLocalhostEnd(t *testing.T) {
 		"--feature-gates", "KubeProxyNFTablesLocalhostNodePorts=true")
 	c.addOrigin("loopback", c.Node1.Namespace, c.place("loopback"))
 	received, release := c.serveHeld(t)
-	web := c.serve(fmt.Sprintf("{name: web, protocols: TCP, spec: {type: NodePort}, endpoints: a1 port=%d}", spareTarget))
+	web := c.serve(fmt.Sprintf("{name: web, protocols: TCP, spec: {type: NodePort}, endpoints: a1 port=%d}",
+		spareTarget))
 
 	conn, err := c.Node1.DialContext(t.Context(), "tcp", c.destination(web, "nodePort@loopback", ipv4).String())
 	if err != nil {

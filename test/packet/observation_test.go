@@ -34,7 +34,8 @@ import (
 //	flows ARG...                        runs nftproxy flows, and prints the connections by state
 func observationSteps() map[string]step {
 	return map[string]step{
-		"metric": (*story).metricStep, "some": (*story).some, "grows": (*story).grows, "metrics": (*story).metricsStep, "refusals": (*story).refusals,
+		"metric": (*story).metricStep, "some": (*story).some, "grows": (*story).grows,
+		"metrics": (*story).metricsStep, "refusals": (*story).refusals,
 		"health": (*story).health, "log": (*story).logged, "flows": (*story).flowsStep,
 	}
 }

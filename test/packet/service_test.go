@@ -286,7 +286,8 @@ func (c *cluster) slice(s *service, f family, i int, words []string) *discoveryv
 				number = int32(target)
 			}
 			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
-				Name: new(p.name + "-" + strings.ToLower(protocol)), Protocol: new(corev1.Protocol(protocol)), Port: &number,
+				Name:     new(p.name + "-" + strings.ToLower(protocol)),
+				Protocol: new(corev1.Protocol(protocol)), Port: &number,
 			})
 		}
 	}

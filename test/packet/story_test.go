@@ -116,7 +116,9 @@ func (s *story) allSteps() map[string]step {
 		"chains": (*story).chains, "cleanup": (*story).cleanup, "remove-interface": (*story).removeInterface,
 		"bridge": (*story).bridge, "nodeports": (*story).nodePorts,
 	}
-	for _, topic := range []map[string]step{choiceSteps(), heldSteps(), observationSteps(), trafficSteps(), traceSteps()} {
+	for _, topic := range []map[string]step{
+		choiceSteps(), heldSteps(), observationSteps(), trafficSteps(), traceSteps(),
+	} {
 		maps.Copy(all, topic)
 	}
 	return all

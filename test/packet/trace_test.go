@@ -26,8 +26,8 @@ func TestTraceRepeated(t *testing.T) {
 	run := startTrace(t, c.Node1.Namespace, to.String(), "--count", "2")
 	lab.Probe(t.Context(), c.pods["pod1"].Namespace, "tcp", to, lab.ProbeOptions{Timeout: 1500 * time.Millisecond})
 	first, second := run.next(t), run.next(t)
-	if want := netip.AddrPortFrom(c.pods["b1"].IPv4, firstTarget); first.Action != explain.ToEndpoint || first.Repeated ||
-		first.Endpoint != want {
+	want := netip.AddrPortFrom(c.pods["b1"].IPv4, firstTarget)
+	if first.Action != explain.ToEndpoint || first.Repeated || first.Endpoint != want {
 		t.Errorf("first packet: got %+v", first)
 	}
 	if !second.Repeated || second.Endpoint != first.Endpoint ||
