@@ -2,6 +2,7 @@ package follow
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/share"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
@@ -26,10 +28,13 @@ const (
 	// are gone.
 	missingPeriod = 50 * time.Millisecond
 	// maxMissing limits the ports of all missing endpoints, until their
-	// connections are reset (10 MB). Further endpoints are ignored: if they
-	// replaced others, many of them could prevent all resets.
-	maxMissing = 1 << 13
-	// ignoredPeriod is the minimum interval between log lines about them.
+	// connections are reset (20 MB). Each namespace has a share. Further
+	// endpoints are ignored: if they replaced others, many of them could
+	// prevent all resets.
+	maxMissing = 1 << 14
+	// The log has at most ignoredBurst lines about them, and then one each
+	// ignoredPeriod.
+	ignoredBurst  = 20
 	ignoredPeriod = time.Minute
 )
 
@@ -47,10 +52,10 @@ type missingEndpoints struct {
 	slices map[netip.Addr]int32
 	// addrs are the missing endpoints by their addresses.
 	addrs map[netip.Addr]*missing
-	// size is the sum of the sizes of all of them, and of those that were
+	// limit divides their ports among namespaces, also of those that were
 	// forgotten during the reset of their connections.
-	size   int
-	logged time.Time // when an endpoint was ignored
+	limit *share.Limit
+	lines *share.Rate // log lines about ignored endpoints
 }
 
 // missing are the endpoints with one address that left their EndpointSlices.
@@ -58,10 +63,10 @@ type missing struct {
 	addr  netip.Addr
 	ports []missingPort
 	due   time.Time
-	// size is the number of ports. After resetting began, it is the number of
-	// removals that are not done.
-	size      int
+	// resetting is set when the removals of the ports began. left is the number
+	// of those that are not done.
 	resetting bool
+	left      int
 	// forgotten is set when the connections must stay.
 	forgotten atomic.Bool
 }
@@ -78,6 +83,7 @@ func newMissingEndpoints(config *Config) *missingEndpoints {
 			"Endpoints of service ports whose connections stay because too many endpoints were gone."),
 		wake:   make(chan struct{}, 1),
 		slices: make(map[netip.Addr]int32), addrs: make(map[netip.Addr]*missing),
+		limit: share.NewLimit(maxMissing), lines: share.NewRate(ignoredBurst, 1/ignoredPeriod.Seconds()),
 	}
 }
 
@@ -124,7 +130,7 @@ func (m *missingEndpoints) leave(service cluster.ServiceName, e *cluster.Endpoin
 	if n == 0 {
 		return
 	}
-	if m.size+n > maxMissing {
+	if !m.limit.Take(service.Namespace, n) {
 		m.ignore(service, e)
 		return
 	}
@@ -133,7 +139,6 @@ func (m *missingEndpoints) leave(service cluster.ServiceName, e *cluster.Endpoin
 		found = &missing{addr: e.Addr}
 		m.addrs[e.Addr] = found
 	}
-	m.size, found.size = m.size+n, found.size+n
 	for _, p := range e.Ports {
 		key := portKey{nft.FamilyOf(e.Addr), service, p.Name, p.Protocol}
 		found.ports = append(found.ports, missingPort{key, p.Port})
@@ -150,9 +155,8 @@ func (m *missingEndpoints) leave(service cluster.ServiceName, e *cluster.Endpoin
 
 func (m *missingEndpoints) ignore(service cluster.ServiceName, e *cluster.Endpoint) {
 	m.ignored.Add(float64(len(e.Ports)))
-	if now := time.Now(); now.Sub(m.logged) >= ignoredPeriod {
-		m.logged = now
-		klog.InfoS("Too many endpoints are gone: connections to further ones will not be reset",
+	if m.lines.Use(service.Namespace, time.Now()) {
+		klog.InfoS("Too many endpoints of a namespace are gone: connections to further ones will not be reset",
 			"service", service, "endpoint", e.Addr, "limit", maxMissing)
 	}
 }
@@ -166,7 +170,9 @@ func (m *missingEndpoints) forget(addr netip.Addr) {
 	delete(m.addrs, addr)
 	found.forgotten.Store(true)
 	if !found.resetting {
-		m.size -= found.size
+		for _, p := range found.ports {
+			m.limit.Return(p.servicePort.service.Namespace, 1)
+		}
 	}
 }
 
@@ -196,29 +202,35 @@ func (m *missingEndpoints) take(now time.Time) (gone map[netip.Addr]*missing, ne
 	return gone, next
 }
 
-// begin begins the removals of the ports that an address still has. It returns
-// false if there are none, or if the connections must stay.
-func (m *missingEndpoints) begin(found *missing) bool {
+// begin begins the removals of the ports of an address whose service ports are
+// served. It returns false if there are none, or if the connections must stay.
+func (m *missingEndpoints) begin(found *missing, served func(portKey) bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := len(found.ports)
-	if n == 0 {
-		m.forget(found.addr)
-	}
 	if found.forgotten.Load() {
 		return false
 	}
-	m.size += n - found.size
-	found.size, found.resetting = n, true
+	found.ports = slices.DeleteFunc(found.ports, func(p missingPort) bool {
+		if served(p.servicePort) {
+			return false
+		}
+		m.limit.Return(p.servicePort.service.Namespace, 1)
+		return true
+	})
+	if len(found.ports) == 0 {
+		m.forget(found.addr)
+		return false
+	}
+	found.resetting, found.left = true, len(found.ports)
 	return true
 }
 
-// done records that a removal is done.
-func (m *missingEndpoints) done(found *missing) {
+// done records that the removal of a port is done.
+func (m *missingEndpoints) done(found *missing, port portKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.size--
-	if found.size--; found.size == 0 && m.addrs[found.addr] == found {
+	m.limit.Return(port.service.Namespace, 1)
+	if found.left--; found.left == 0 && m.addrs[found.addr] == found {
 		delete(m.addrs, found.addr)
 	}
 }

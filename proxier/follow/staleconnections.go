@@ -3,7 +3,6 @@ package follow
 import (
 	"context"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -152,8 +151,7 @@ func (s *staleConnections) plansOf(gone map[netip.Addr]*missing) map[portKey]*ru
 // removals returns the removals of endpoints with one address. It resets
 // connections of NodePorts on localhost at once.
 func (s *staleConnections) removals(gone *missing, plans map[portKey]*ruleset.Plan) (out []conntrack.Removal) {
-	gone.ports = slices.DeleteFunc(gone.ports, func(p missingPort) bool { return plans[p.servicePort] == nil })
-	if !s.missing.begin(gone) {
+	if !s.missing.begin(gone, func(p portKey) bool { return plans[p] != nil }) {
 		return nil
 	}
 	for _, p := range gone.ports {
@@ -166,7 +164,7 @@ func (s *staleConnections) removals(gone *missing, plans map[portKey]*ruleset.Pl
 				return !gone.forgotten.Load() && s.serves(p.servicePort, frontend)
 			},
 			Done: func(connections int) {
-				s.missing.done(gone)
+				s.missing.done(gone, p.servicePort)
 				logReset(p.servicePort, target, connections+local)
 			},
 		})

@@ -126,9 +126,13 @@ var (
 // slice sets an EndpointSlice with the endpoints 10.244.0.1, .2 and so on. A
 // nil state leaves an endpoint out.
 func (l *staleLab) slice(name, service string, states ...*cluster.Endpoint) {
+	l.sliceOf("default", name, service, states...)
+}
+
+func (l *staleLab) sliceOf(namespace, name, service string, states ...*cluster.Endpoint) {
 	s := &translate.EndpointSlice{
-		Name:    translate.SliceName{Namespace: "default", Name: name},
-		Service: cluster.ServiceName{Namespace: "default", Name: service}, Family: nft.IPv4,
+		Name:    translate.SliceName{Namespace: namespace, Name: name},
+		Service: cluster.ServiceName{Namespace: namespace, Name: service}, Family: nft.IPv4,
 	}
 	for i, state := range states {
 		if state != nil {
@@ -154,7 +158,7 @@ func (l *staleLab) setSlice(s *translate.EndpointSlice) {
 }
 
 func (l *staleLab) delete(name string) {
-	l.setSlice(&translate.EndpointSlice{Name: translate.SliceName{Namespace: "default", Name: name}})
+	l.slice(name, "")
 }
 
 // pass waits until all goroutines have done their work of a duration.
@@ -165,8 +169,9 @@ func pass(d time.Duration) {
 
 func (l *staleLab) wantNoneMissing(t *testing.T) {
 	t.Helper()
-	if len(l.missing.addrs) != 0 || l.missing.size != 0 {
-		t.Errorf("%d addresses with %d ports are still missing", len(l.missing.addrs), l.missing.size)
+	if len(l.missing.addrs) != 0 || l.missing.limit.Left() != maxMissing {
+		t.Errorf("%d addresses with %d ports are still missing",
+			len(l.missing.addrs), maxMissing-l.missing.limit.Left())
 	}
 }
 
@@ -341,9 +346,9 @@ func TestStaleConnectionsLimit(t *testing.T) {
 			l.delete("a")
 			pass(time.Second)
 		}
-		want := maxMissing - 1 // one more has two ports, one of them without a removal
-		if len(l.held) != want || l.missing.size != want {
-			t.Errorf("got %d removals, %d ports, want %d", len(l.held), l.missing.size, want)
+		const want = maxMissing / 2 // of a namespace alone
+		if missing := maxMissing - l.missing.limit.Left(); len(l.held) != want || missing != want {
+			t.Errorf("got %d removals, %d ports, want %d", len(l.held), missing, want)
 		}
 		ignored := testutil.ToFloat64(l.missing.ignored)
 		if want := float64(2 * (size*flaps - want)); ignored != want {
@@ -359,6 +364,30 @@ func TestStaleConnectionsLimit(t *testing.T) {
 		pass(time.Second)
 		if len(l.got) != 1 {
 			t.Errorf("after the reset of all: got %q, want one removal", l.got)
+		}
+	})
+}
+
+// While a namespace has more endpoints that are gone than its share, the
+// connections of other namespaces are reset.
+func TestStaleConnectionsShare(t *testing.T) {
+	inStaleLab(t, func(l *staleLab) {
+		plan := stalePlan("web")
+		plan.Service = &cluster.Service{Name: cluster.ServiceName{Namespace: "other", Name: "web"}}
+		l.committed(&table.Commit{Family: nft.IPv4, Changes: []table.PortChange{{After: plan}}})
+		l.hold = true
+		states := slices.Repeat([]*cluster.Endpoint{&isTerminating}, 250)
+		for testutil.ToFloat64(l.missing.ignored) == 0 {
+			l.slice("a", "web", states...)
+			l.delete("a")
+			pass(time.Second)
+		}
+		filled := len(l.held)
+		l.sliceOf("other", "b", "web", states...)
+		l.sliceOf("other", "b", "")
+		pass(time.Second)
+		if got := len(l.held) - filled; got != len(states) {
+			t.Errorf("got %d removals of another namespace, want %d", got, len(states))
 		}
 	})
 }

@@ -31,9 +31,10 @@ var ownImports = map[string][]string{
 	"proxier/cluster":       {"nft", "nft/nfnetlink"},
 	"proxier/translate":     {"nft", "proxier/cluster"},
 	"proxier/rendezvous":    {},
+	"proxier/share":         {},
 	"proxier/ruleset":       {"nft", "proxier/cluster", "proxier/rendezvous"},
 	"proxier/table/keep":    {"nft", "nft/notify"},
-	"proxier/table":         {"nft", "proxier/cluster", "proxier/ruleset", "proxier/table/keep"},
+	"proxier/table":         {"nft", "proxier/cluster", "proxier/ruleset", "proxier/share", "proxier/table/keep"},
 	"proxier/localhost":     {"healthcheck/connlimit"},
 	operator + "/answer": {
 		"nft", "proxier", "proxier/cluster", "proxier/ruleset", "proxier/table", "proxier/table/keep",
@@ -68,16 +69,16 @@ var ownImports = map[string][]string{
 	"cmd/kube-proxy/app": {
 		"cmd/kube-proxy/config", "nft", "conntrack", "healthcheck", "healthcheck/connlimit", "proxier",
 		"proxier/cluster", "proxier/ruleset", "proxier/informer", "proxier/informer/apiclient", "proxier/manifest",
-		"cmd/kube-proxy/kernel", operator + "/answer", operator + "/socket", "proxier/leftovers",
+		"proxier/share", "cmd/kube-proxy/kernel", operator + "/answer", operator + "/socket", "proxier/leftovers",
 	},
 	"proxier/metric": {"nft"},
 	"proxier/follow": {
 		"nft", "conntrack", "healthcheck", "healthcheck/connlimit", "proxier/cluster", "proxier/translate",
-		"proxier/ruleset", "proxier/table", "proxier/localhost", "proxier/metric",
+		"proxier/ruleset", "proxier/share", "proxier/table", "proxier/localhost", "proxier/metric",
 	},
 	"proxier": {
 		"nft", "healthcheck", "proxier/cluster", "proxier/translate", "proxier/ruleset", "proxier/table",
-		"proxier/table/keep", "proxier/localhost", "proxier/metric", "proxier/follow",
+		"proxier/share", "proxier/table/keep", "proxier/localhost", "proxier/metric", "proxier/follow",
 	},
 }
 
@@ -96,6 +97,7 @@ var foreignImports = map[string][]string{
 	"healthcheck":           {"k8s.io/klog"},
 	"proxier/cluster":       {"golang.org/x/sys"},
 	"proxier/rendezvous":    {},
+	"proxier/share":         {},
 	"proxier/ruleset":       {},
 	"proxier/table/keep":    {"golang.org/x/sys", "k8s.io/klog"},
 	"proxier/table":         {"k8s.io/klog"},
