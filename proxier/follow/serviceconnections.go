@@ -2,6 +2,7 @@ package follow
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,12 +14,18 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/metric"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/share"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 var serviceConnectionsDesc = prometheus.NewDesc("nftproxy_service_connections_total",
 	"New connections to a service port. A connection without an answer is counted with each attempt of the client.",
 	[]string{metric.FamilyLabel, "namespace", "service", "port", "protocol"}, nil)
+
+// maxConnectionRows limits the rows of an address family that are read for each
+// scrape, and so the number of series. All have enough with 10,000 Services of
+// two ports with three frontends. 65,536 rows take 0.3 s.
+const maxConnectionRows = 1 << 16
 
 // serviceConnections collects the numbers of new connections to the service
 // ports of one address family, which rows of the table count. A number never
@@ -27,9 +34,13 @@ type serviceConnections struct {
 	idle
 	reader *counterReader
 	rules  *ruleset.Ruleset // only for the loop of the family
+	max    int              // maxConnectionRows
 
-	mu    sync.Mutex // guards ports, and the numbers
+	mu    sync.Mutex // guards all below, and the numbers
 	ports map[portKey]*portConnections
+	// leftOut is the number of service ports without a series in the last
+	// scrape.
+	leftOut int
 }
 
 // portConnections are the connections to a service port.
@@ -48,7 +59,9 @@ type frontendConnections struct {
 
 func newServiceConnections(config *Config, reader *counterReader, f nft.Family) (*serviceConnections, error) {
 	rules, err := ruleset.New(config.Rules, f)
-	s := &serviceConnections{reader: reader, rules: rules, ports: make(map[portKey]*portConnections)}
+	s := &serviceConnections{
+		reader: reader, rules: rules, max: maxConnectionRows, ports: make(map[portKey]*portConnections),
+	}
 	config.Metrics.Add(s.collect)
 	return s, err
 }
@@ -89,37 +102,113 @@ func labelsOf(f nft.Family, p *ruleset.Plan) []string {
 // setRows makes these the rows that count the connections. Those that stay keep
 // their numbers.
 func (p *portConnections) setRows(rows []nft.Row) {
-	before := p.frontends
-	p.frontends = nil
-	for _, row := range rows {
-		frontend := &frontendConnections{port: p, row: row}
-		if i := slices.IndexFunc(before, func(f *frontendConnections) bool { return f.row == row }); i >= 0 {
-			frontend = before[i]
+	before, now := p.frontends, make([]*frontendConnections, len(rows))
+	p.frontends = now
+	for len(before) > 0 && len(rows) > 0 && before[0].row == rows[0] { // most changes have few rows
+		now[0] = before[0]
+		before, now, rows = before[1:], now[1:], rows[1:]
+	}
+	for b, n := len(before)-1, len(rows)-1; b >= 0 && n >= 0 && before[b].row == rows[n]; b, n = b-1, n-1 {
+		now[n] = before[b]
+		before, now, rows = before[:b], now[:n], rows[:n]
+	}
+	known := make(map[nft.Tuple]*frontendConnections, len(before)) // the sets have different keys
+	for _, f := range before {
+		known[f.row.Key] = f
+	}
+	for i, row := range rows {
+		if now[i] = known[row.Key]; now[i] == nil || now[i].row != row {
+			now[i] = &frontendConnections{port: p, row: row}
 		}
-		p.frontends = append(p.frontends, frontend)
 	}
 }
 
 // collect collects the numbers. A row that cannot be read keeps its last one.
 func (s *serviceConnections) collect(ch chan<- prometheus.Metric) {
-	if err := s.reader.read(s.read); err != nil {
+	ports, leftOut := s.counted()
+	if err := s.reader.read(func(conn *nft.Conn) error { return s.read(conn, ports) }); err != nil {
 		klog.V(2).InfoS("Failed to read the connections to Services", "err", err)
 	}
+	s.report(leftOut)
+	m := metric.Values{Family: s.rules.Family(), To: ch}
+	m.Gauge("nftproxy_uncounted_service_ports",
+		"Service ports whose connections are not counted, because their namespace has too many.", float64(leftOut))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range s.ports {
+	for _, p := range ports {
 		ch <- prometheus.MustNewConstMetric(
-			serviceConnectionsDesc, prometheus.CounterValue, float64(p.total), p.labels...)
+			serviceConnectionsDesc, prometheus.CounterValue, float64(p.number.total), p.labels...)
 	}
+}
+
+// countedPort is a portConnections at the time of a scrape.
+type countedPort struct {
+	number    *portConnections
+	labels    []string
+	frontends []*frontendConnections
+}
+
+// counted returns the service ports that get a series, and the number of those
+// that are left out. If there are too many rows, each namespace has an equal
+// share, for its service ports in the order of their names. So all nodes count
+// the same ones, and a restart changes nothing.
+func (s *serviceConnections) counted() (ports []countedPort, leftOut int) {
+	namespaces, rows := s.byNamespace()
+	part := share.Part(s.max, slices.Collect(maps.Values(rows)))
+	for namespace, all := range namespaces {
+		left := part
+		if rows[namespace] > part {
+			slices.SortFunc(all, func(a, b countedPort) int { return slices.Compare(a.labels, b.labels) })
+		}
+		for _, p := range all {
+			if len(p.frontends) > left {
+				leftOut++
+				continue
+			}
+			left -= len(p.frontends)
+			ports = append(ports, p)
+		}
+	}
+	return ports, leftOut
+}
+
+// byNamespace returns the service ports and the number of their rows.
+func (s *serviceConnections) byNamespace() (ports map[string][]countedPort, rows map[string]int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ports, rows = make(map[string][]countedPort), make(map[string]int)
+	for key, p := range s.ports {
+		namespace := key.service.Namespace
+		ports[namespace] = append(ports[namespace], countedPort{p, p.labels, p.frontends})
+		rows[namespace] += len(p.frontends)
+	}
+	return ports, rows
+}
+
+// report logs that service ports are left out, once until none is.
+func (s *serviceConnections) report(leftOut int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if leftOut > 0 && s.leftOut == 0 {
+		klog.InfoS("Too many addresses of Services are counted: some service ports have no number of connections",
+			"ipFamily", s.rules.Family().Name(), "servicePorts", leftOut, "limit", s.max)
+	}
+	s.leftOut = leftOut
 }
 
 // readRows is the number of rows that are read at a time.
 const readRows = 512
 
-// read reads the numbers of all rows by key. A dump of the set would take
-// quadratic time.
-func (s *serviceConnections) read(conn *nft.Conn) error {
-	for _, frontends := range s.bySet() {
+// read reads the numbers of the rows of service ports by key. A dump of the set
+// would take quadratic time.
+func (s *serviceConnections) read(conn *nft.Conn, ports []countedPort) error {
+	sets := make(map[string][]*frontendConnections)
+	for _, p := range ports {
+		for _, f := range p.frontends {
+			sets[f.row.Set.Name] = append(sets[f.row.Set.Name], f)
+		}
+	}
+	for _, frontends := range sets {
 		for some := range slices.Chunk(frontends, readRows) {
 			if found, err := s.readSome(conn, some); err != nil || !found {
 				return err // without the set, each row would be a request
@@ -127,19 +216,6 @@ func (s *serviceConnections) read(conn *nft.Conn) error {
 		}
 	}
 	return nil
-}
-
-// bySet returns the frontends by the name of the set with their rows.
-func (s *serviceConnections) bySet() map[string][]*frontendConnections {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sets := make(map[string][]*frontendConnections)
-	for _, p := range s.ports {
-		for _, f := range p.frontends {
-			sets[f.row.Set.Name] = append(sets[f.row.Set.Name], f)
-		}
-	}
-	return sets
 }
 
 // readSome reads the numbers of rows of one set. It reports whether the kernel
