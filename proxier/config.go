@@ -10,7 +10,6 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
-	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
@@ -87,15 +86,4 @@ func (c *Config) syncPeriod() time.Duration { return cmp.Or(c.SyncPeriod, Defaul
 func (c *Config) noLoopback() bool {
 	ports := c.Rules.NodePortAddresses
 	return (ports.Loopback(nft.IPv4) || ports.Loopback(nft.IPv6)) && !c.Rules.LocalhostNodePorts
-}
-
-// eventLog logs events and passes them to another recorder.
-type eventLog struct{ next cluster.EventRecorder } // next may be nil
-
-// Record implements cluster.EventRecorder.
-func (l eventLog) Record(e cluster.Event) {
-	table.LogEvent(e)
-	if l.next != nil {
-		l.next.Record(e)
-	}
 }

@@ -68,7 +68,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 	}
 	p := &Proxier{shared: &shared{
 		config:    &config,
-		events:    eventLog{config.Events},
+		events:    newEventLog(config.Events),
 		node:      newNodeTracker(&config),
 		metrics:   newMetrics(families...),
 		patience:  queryPatience,

@@ -71,7 +71,7 @@ func TestTrackerSlices(t *testing.T) {
 	slice := func(name, service string, ips ...string) *translate.EndpointSlice {
 		return translate.ParseEndpointSlice(apiSlice(name, service, ips...))
 	}
-	tr := newTracker(new(Config), eventLog{}, newMetrics(), nft.IPv4, nft.IPv6)
+	tr := newTracker(new(Config), newEventLog(nil), newMetrics(), nft.IPv4, nft.IPv6)
 	tr.take(nft.IPv4)
 	step := func(name string, want ...string) {
 		t.Helper()
@@ -122,7 +122,7 @@ func TestTrackerIgnoresExternalIPs(t *testing.T) {
 		svc.Spec.ExternalIPs = []string{"192.0.2.1"}
 	}))
 	for _, ignore := range []bool{false, true} {
-		tr := newTracker(&Config{IgnoreExternalIPs: ignore}, eventLog{}, newMetrics(), nft.IPv4)
+		tr := newTracker(&Config{IgnoreExternalIPs: ignore}, newEventLog(nil), newMetrics(), nft.IPv4)
 		tr.setService(svc)
 		got := tr.take(nft.IPv4).services[svc.Name]
 		if len(got.ExternalIPs) == 0 != ignore || len(got.ClusterIPs) != 1 {
@@ -182,7 +182,7 @@ func TestTrackerReports(t *testing.T) {
 
 // The tracker keeps the triggers of the families that are served.
 func TestTriggers(t *testing.T) {
-	tr := newTracker(new(Config), eventLog{}, newMetrics(), nft.IPv4)
+	tr := newTracker(new(Config), newEventLog(nil), newMetrics(), nft.IPv4)
 	set := func(typ discoveryv1.AddressType, ip string) {
 		s := apiSlice(string(typ), "web", ip)
 		s.AddressType = typ

@@ -2,6 +2,7 @@ package app
 
 import (
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
@@ -9,18 +10,18 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/share"
 )
 
-// The limits of eventLimits are token buckets: a burst, then a rate per
-// second.
+// A limit is a token bucket: a burst, then a rate per second.
 const (
 	reasonBurst    = 50
 	reasonQPS      = 1.0 / 10 // one in 10 seconds
-	namespaceBurst = 25
-	namespaceQPS   = 1.0 / 20
 	objectBurst    = 10
 	objectQPS      = 1.0 / 300 // one in 5 minutes, as in client-go's record.EventCorrelator
-	limitCache     = 4096      // objects, and namespaces, whose events are counted
+	countedObjects = 4096
+	linesBurst     = 20
+	linesQPS       = 1.0 / 60
 )
 
 // eventLimits decides which warnings become events in the API. An error in
@@ -28,31 +29,24 @@ const (
 // be invalid at once, so the number of events is limited:
 //
 //   - for each reason, such as AddressConflict: 50 events at once, then one
-//     every 10 seconds;
-//   - for each namespace and reason: half of it, so that the objects of one
-//     namespace leave events to others;
+//     every 10 seconds. Each namespace has a share of them;
 //   - for each object: 10 events at once, then one every 5 minutes.
 //
 // A warning above a limit is logged and never becomes an event.
 type eventLimits struct {
-	mu                           sync.Mutex
-	reasons, namespaces, objects *record.EventSourceObjectSpamFilter
-	exceeded                     map[string]bool // reports whether the last warning of a reason was above the limit
+	mu      sync.Mutex
+	reasons map[string]*share.Rate
+	objects *record.EventSourceObjectSpamFilter
+	lines   *share.Rate // log lines about warnings above the limit of a reason
 }
 
 func newEventLimits() *eventLimits {
-	limit := func(burst int, qps float32, key func(*corev1.Event) string) *record.EventSourceObjectSpamFilter {
-		return record.NewEventSourceObjectSpamFilter(limitCache, burst, qps, clock.RealClock{}, key)
-	}
 	return &eventLimits{
-		exceeded: make(map[string]bool),
-		reasons:  limit(reasonBurst, reasonQPS, func(e *corev1.Event) string { return e.Reason }),
-		namespaces: limit(namespaceBurst, namespaceQPS, func(e *corev1.Event) string {
-			return e.Reason + "/" + e.InvolvedObject.Namespace
-		}),
-		objects: limit(objectBurst, objectQPS, func(e *corev1.Event) string {
-			return e.InvolvedObject.Kind + "/" + e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
-		}),
+		reasons: make(map[string]*share.Rate), lines: share.NewRate(linesBurst, linesQPS),
+		objects: record.NewEventSourceObjectSpamFilter(countedObjects, objectBurst, objectQPS, clock.RealClock{},
+			func(e *corev1.Event) string {
+				return e.InvolvedObject.Kind + "/" + e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
+			}),
 	}
 }
 
@@ -61,14 +55,19 @@ func newEventLimits() *eventLimits {
 func (l *eventLimits) allow(e cluster.Event) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	event := &corev1.Event{InvolvedObject: *referenceOf(e), Reason: e.Reason}
-	if l.objects.Filter(event) || l.namespaces.Filter(event) {
+	if l.objects.Filter(&corev1.Event{InvolvedObject: *referenceOf(e)}) {
 		return false
 	}
-	exceeded := l.reasons.Filter(event)
-	if exceeded && !l.exceeded[e.Reason] {
-		klog.InfoS("Reached the limit of events, logging some warnings without an event", "reason", e.Reason)
+	if l.reasons[e.Reason] == nil {
+		l.reasons[e.Reason] = share.NewRate(reasonBurst, reasonQPS)
 	}
-	l.exceeded[e.Reason] = exceeded
-	return !exceeded
+	now := time.Now()
+	if l.reasons[e.Reason].Use(e.Namespace, now) {
+		return true
+	}
+	if l.lines.Use(e.Namespace, now) {
+		klog.InfoS("Reached the limit of events, logging some warnings without an event",
+			"reason", e.Reason, "namespace", e.Namespace)
+	}
+	return false
 }

@@ -8,7 +8,7 @@ import (
 	"maps"
 	"os"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/share"
 )
 
 const (
@@ -29,8 +30,9 @@ const (
 	component = "kube-proxy"
 	// maxNote is the longest note that the API accepts, in bytes.
 	maxNote = 1024
-	// maxPending is the number of events that are not sent yet.
-	maxPending = 1000
+	// maxPending is the number of events that are not sent yet. Each namespace
+	// has a share of it.
+	maxPending = 2000
 	// seriesEnd is how long after its last event a series ends.
 	seriesEnd = 6 * time.Minute
 	// maxTries is the number of requests for an event, as in client-go.
@@ -52,7 +54,8 @@ type eventRecorder struct {
 	client   rest.Interface
 	limits   *eventLimits // of the events of the proxier
 	instance string
-	pending  atomic.Int32 // events that wait in the queue or for another try
+	mu       sync.Mutex   // guards pending
+	pending  *share.Limit // events that wait in the queue or for another try
 	queue    chan pendingEvent
 	series   map[seriesKey]*eventsv1.Event // the events of the last minutes
 	failing  bool                          // reports whether the last request failed
@@ -77,7 +80,8 @@ func newEventRecorder(client rest.Interface) *eventRecorder {
 	hostname, _ := os.Hostname()
 	return &eventRecorder{
 		client: client, limits: newEventLimits(), instance: component + "-" + hostname,
-		queue: make(chan pendingEvent, maxPending), series: make(map[seriesKey]*eventsv1.Event),
+		pending: share.NewLimit(maxPending), queue: make(chan pendingEvent, maxPending),
+		series: make(map[seriesKey]*eventsv1.Event),
 	}
 }
 
@@ -122,7 +126,8 @@ func truncate(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "")
 }
 
-// add queues an event. It drops the event if too many are pending.
+// add queues an event. It drops the event if too many of its namespace are
+// pending.
 func (r *eventRecorder) add(regarding *corev1.ObjectReference, typ, reason, action, note string) {
 	now := time.Now()
 	event := &eventsv1.Event{
@@ -139,9 +144,12 @@ func (r *eventRecorder) add(regarding *corev1.ObjectReference, typ, reason, acti
 		Note:                note,
 		Type:                typ,
 	}
-	if r.pending.Add(1) > maxPending {
-		r.pending.Add(-1)
-		klog.V(2).InfoS("Dropped an event, too many events wait for the API server", "reason", reason)
+	r.mu.Lock()
+	waits := r.pending.Take(event.Namespace, 1)
+	r.mu.Unlock()
+	if !waits {
+		klog.V(2).InfoS("Dropped an event, too many events of its namespace wait for the API server",
+			"reason", reason, "namespace", event.Namespace)
 		return
 	}
 	r.queue <- pendingEvent{Event: event} // does not block: it has a place for each pending event
@@ -181,7 +189,9 @@ func (r *eventRecorder) send(ctx context.Context, e pendingEvent) {
 		time.AfterFunc(min(minPause<<(e.tries-1), maxPause), func() { r.queue <- e })
 		return
 	}
-	r.pending.Add(-1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pending.Return(e.Namespace, 1)
 }
 
 // isRejection reports whether the API server answered with an error that a
