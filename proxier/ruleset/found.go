@@ -139,7 +139,7 @@ func (r *Ruleset) EarlierSet(s *nft.Set) string {
 func clientSetOf(prefix, name string) (set uint8, ok bool) {
 	number, ok := strings.CutPrefix(name, prefix)
 	n, err := strconv.ParseUint(number, 10, 8)
-	return uint8(n), ok && err == nil && n < affinitySets
+	return uint8(n), ok && err == nil && n < ClientSets
 }
 
 // ParseStickyChain returns the AffinityName of the service port that a chain

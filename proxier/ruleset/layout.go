@@ -31,7 +31,7 @@ type layout struct {
 	// affinity are the sets of clients with session affinity: client . id of
 	// its endpoint. Packets fill them. Each service port with affinity uses one
 	// of them.
-	affinity [affinitySets]*nft.Set
+	affinity [ClientSets]*nft.Set
 }
 
 // dispatchSets are the sets and maps that dispatch packets by VIP or by
@@ -57,12 +57,12 @@ type dispatchSets struct {
 }
 
 const (
-	// affinitySets is the number of sets that service ports with session
-	// affinity share. A flood of clients of one service port fills one set, and
-	// harms few other service ports. A set for each service port is too slow:
-	// the kernel walks a list to find a set, so writing n sets takes quadratic
-	// time.
-	affinitySets = 64
+	// ClientSets is the number of affinity sets, which service ports with
+	// session affinity share. A flood of clients of one service port fills one
+	// set, and harms few other service ports. A set for each service port is
+	// too slow: the kernel walks a list to find a set, so writing n sets takes
+	// quadratic time.
+	ClientSets = 64
 	// affinityClients is the number of clients that one set can hold. When the
 	// set is full, new clients are served without affinity. The kernel
 	// allocates the buckets for this size at once, unless it is a multiple of
@@ -180,10 +180,10 @@ func (l *layout) setsOf(f Frontend) *dispatchSets {
 	return &l.vips
 }
 
-// ClientSet returns the number of the affinity set for a new service port with
-// this Plan.AffinityName. Without a secret seed, a user could choose names that
-// share the set of another Service, and fill it.
-func ClientSet(seed uint64, servicePort string) uint8 {
-	hash := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), servicePort...))
-	return hash[0] % affinitySets
+// ClientSet returns the number of the affinity set for a name: of a service
+// port (Plan.AffinityName), or of a namespace. Without a secret seed, a user
+// could choose names that share the set of another Service, and fill it.
+func ClientSet(seed uint64, name string) uint8 {
+	hash := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), name...))
+	return hash[0] % ClientSets
 }

@@ -12,22 +12,18 @@ import (
 )
 
 // affinityIDs allocates ids for the endpoints of service ports with session
-// affinity, and chooses the affinity sets of service ports. The affinity sets
-// contain a client's address and the id of its endpoint. An id is never given
-// to another endpoint, so that the clients of a removed endpoint get a new
-// endpoint at once.
+// affinity. The affinity sets contain a client's address and the id of its
+// endpoint. An id is never given to another endpoint, so that the clients of a
+// removed endpoint get a new endpoint at once.
 type affinityIDs struct {
 	next uint32
 	// reserved are the ids below this one, in the row of reserved-ids.
 	reserved uint32
-	seed     uint64 // of the choice of affinity sets; 0 before Setup
 	// known are the ids of endpoints that the plan before does not have: those
 	// in a plan that is not committed yet, of an earlier process, or of an
 	// endpoint that was removed a moment ago.
 	known map[affinityEndpoint]knownID
-	// knownSets are the affinity sets of service ports of an earlier process,
-	// by AffinityName, until they are served.
-	knownSets map[string]uint8
+	sets  *clientSets
 }
 
 // clientID are the ruleset.Target.ID and Group of an endpoint.
@@ -66,14 +62,13 @@ type affinityEndpoint struct {
 const firstID = 4096
 
 func newAffinityIDs(seed uint64) affinityIDs {
-	return affinityIDs{
-		next: firstID, seed: seed, known: make(map[affinityEndpoint]knownID), knownSets: make(map[string]uint8),
-	}
+	return affinityIDs{next: firstID, known: make(map[affinityEndpoint]knownID), sets: newClientSets(seed)}
 }
 
 // forgetOld forgets the ids that have been kept long enough.
 func (a *affinityIDs) forgetOld() {
 	now := time.Now()
+	a.sets.forgetOld(now)
 	maps.DeleteFunc(a.known, func(_ affinityEndpoint, k knownID) bool { return k.isOld(now) })
 	if len(a.known) == 0 { // an emptied map keeps its size
 		a.known = make(map[affinityEndpoint]knownID)
@@ -93,7 +88,11 @@ func (a *affinityIDs) assign(before, next *ruleset.Plan) {
 		known[t.AddrPort()] = clientID{t.ID, t.Group} // 0 if there was no affinity before
 	}
 	port := next.AffinityName()
-	next.ClientSet = a.clientSet(before, port)
+	if before.HasAffinity() {
+		next.ClientSet = before.ClientSet
+	} else {
+		next.ClientSet = a.sets.propose(port)
+	}
 	ids := make(map[netip.AddrPort]clientID)
 	for t := range targets(next) {
 		id := known[t.AddrPort()]
@@ -113,17 +112,6 @@ func (a *affinityIDs) assign(before, next *ruleset.Plan) {
 		}
 		t.ID, t.Group = id.id, id.group
 	}
-}
-
-// clientSet returns the affinity set of a service port that had a plan before.
-func (a *affinityIDs) clientSet(before *ruleset.Plan, port string) uint8 {
-	if before.HasAffinity() {
-		return before.ClientSet
-	}
-	if set, ok := a.knownSets[port]; ok {
-		return set
-	}
-	return ruleset.ClientSet(a.seed, port)
 }
 
 // targets iterates over the targets of a plan. A target can be in both lists of
@@ -170,7 +158,7 @@ func (a *affinityIDs) new() uint32 {
 // preview returns a copy of the allocator, for plans that are never committed.
 func (a *affinityIDs) preview() *affinityIDs {
 	c := *a
-	c.known = maps.Clone(a.known)
+	c.known, c.sets = maps.Clone(a.known), a.sets.preview()
 	return &c
 }
 
@@ -179,14 +167,16 @@ func (a *affinityIDs) preview() *affinityIDs {
 func (a *affinityIDs) release(before, next *ruleset.Plan) {
 	if before.HasAffinity() {
 		until, port := time.Now().Add(absenceTime), before.AffinityName()
+		a.sets.leave(port)
 		for t := range targets(before) {
 			if t.ID != 0 {
 				a.known[affinityEndpoint{port, t.AddrPort()}] = knownID{clientID{t.ID, t.Group}, until, false}
 			}
 		}
 	}
-	if next.HasAffinity() && len(a.known) > 0 {
+	if next.HasAffinity() {
 		port := next.AffinityName()
+		a.sets.commit(port, next.ClientSet)
 		for t := range targets(next) {
 			delete(a.known, affinityEndpoint{port, t.AddrPort()})
 		}
@@ -197,7 +187,7 @@ func (a *affinityIDs) release(before, next *ruleset.Plan) {
 // service ports that are not served as they are wanted yet, by AffinityName.
 func (a *affinityIDs) forgetEarlier(waiting map[string]bool) {
 	maps.DeleteFunc(a.known, func(e affinityEndpoint, k knownID) bool { return k.until.IsZero() && !waiting[e.port] })
-	maps.DeleteFunc(a.knownSets, func(port string, _ uint8) bool { return !waiting[port] })
+	a.sets.forgetEarlier(waiting)
 }
 
 // idBlock is the number of ids that the row of reserved-ids reserves at a time.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -353,6 +354,40 @@ func TestUnreadableAffinity(t *testing.T) {
 			if target.ID < tt.firstID {
 				t.Errorf("%s: %s: got id %d, want at least %d", name, target.AddrPort(), target.ID, tt.firstID)
 			}
+		}
+	}
+}
+
+// A namespace with 300 Services has few affinity sets, which other namespaces
+// do not have. So its clients take affinity from no other namespace, also after
+// a restart.
+func TestAffinitySetsOfNamespaces(t *testing.T) {
+	tabletest.NewNamespace(t)
+	for restart := range 2 {
+		table := newTable(t, sampleConfig(), nft.IPv4)
+		add := func(namespace string, i int) cluster.ServiceName {
+			svc := tabletest.Service(fmt.Sprint("sticky-", i), fmt.Sprintf("10.96.%d.%d", i/200, 1+i%200), nil)
+			svc.Name.Namespace, svc.AffinityTimeout = namespace, time.Hour
+			table.SetService(svc)
+			tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.1.1"))
+			return svc.Name
+		}
+		var tenant []cluster.ServiceName
+		for i := range 300 {
+			tenant = append(tenant, add("tenant", i))
+		}
+		if restart == 0 {
+			tabletest.Sync(t, table)
+		}
+		other := add("other", 300)
+		tabletest.Sync(t, table)
+		sets := make(map[string]bool)
+		for _, name := range tenant {
+			sets[affinitySetOf(table, name)] = true
+		}
+		if len(sets) > 7 || sets[affinitySetOf(table, other)] {
+			t.Errorf("restart %d: a namespace has %d affinity sets: %v; the Service of another one has %s",
+				restart, len(sets), slices.Sorted(maps.Keys(sets)), affinitySetOf(table, other))
 		}
 	}
 }

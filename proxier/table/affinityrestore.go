@@ -18,8 +18,8 @@ import (
 //
 // If a chain cannot be read, the clients of its endpoints may get another one.
 func (a *affinityIDs) restore(kernel keep.Kernel, rules *ruleset.Ruleset, table *nft.Table) error {
-	if a.seed == 0 {
-		a.seed = rand.Uint64()
+	if a.sets.seed == 0 {
+		a.sets.seed = rand.Uint64()
 	}
 	_, exists, err := kernel.FindTable(table)
 	if err == nil && !exists {
@@ -77,6 +77,6 @@ func rowsOf(kernel keep.Kernel, rules *ruleset.Ruleset, table *nft.Table, set *n
 // service port in the kernel has.
 func (a *affinityIDs) adopt(port string, rule ruleset.StickyRule) {
 	a.known[affinityEndpoint{port, rule.Endpoint}] = knownID{clientID: clientID{rule.ID, rule.Group}}
-	a.knownSets[port] = rule.ClientSet
+	a.sets.adopt(port, rule.ClientSet)
 	a.next = max(a.next, rule.ID+1, rule.Group+1)
 }

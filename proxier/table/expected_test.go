@@ -40,7 +40,7 @@ func TestExpected(t *testing.T) {
 				checkExpected(t, expected, r)
 			}
 		}
-		if table.ids.next != ids || len(table.ids.known) > 0 {
+		if table.ids.next != ids || len(table.ids.known)+len(table.ids.sets.sets) > 0 {
 			t.Fatal("Expected allocated ids of session affinity")
 		}
 	}

@@ -311,7 +311,7 @@ func TestAffinityAfterRefusedRewrite(t *testing.T) {
 	if after := list(); !slices.Equal(after, before) {
 		t.Errorf("the ids changed:\n%s", difference(before, after))
 	}
-	if len(second.ids.known)+len(second.ids.knownSets) > 0 {
+	if len(second.ids.known)+len(second.ids.sets.until) > 0 {
 		t.Error("the ids of the earlier process are kept for ever")
 	}
 }
