@@ -108,6 +108,7 @@ func checks() []check {
 		{"watch", false, ofAPI(checkWatch)},
 		{"clock", false, checkClock},
 		{"source-ranges", true, checkSourceRanges},
+		{"service-addresses", true, checkServiceAddresses},
 	}
 }
 

@@ -1,0 +1,140 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
+)
+
+// checkServiceAddresses looks for external IPs and LoadBalancer IPs that belong
+// to something else: their Service gets its connections.
+func checkServiceAddresses(ctx context.Context, n *node) Finding {
+	if n.Proxy == nil || n.Services == nil {
+		return n.withoutProxy()
+	}
+	claimed, clusterIPs := make(map[claim]bool), make(map[netip.Addr]cluster.ServiceName)
+	for s, err := range n.Services(ctx) {
+		if err != nil {
+			return unknown(err)
+		}
+		addClaims(s, claimed, clusterIPs)
+	}
+	owners, err := ownersOf(claimed, clusterIPs)
+	if errors.Is(err, explain.ErrNoTable) {
+		return skipped("no table of nftproxy")
+	}
+	if err != nil {
+		return unknown(err)
+	}
+	var taken, onNode []string
+	for c, owner := range owners {
+		line := fmt.Sprintf("%s: %s %s is %s", c.service, c.kind, c.addr, owner)
+		if owner == thisNode && c.kind == ruleset.LoadBalancerIP {
+			onNode = append(onNode, line)
+		} else {
+			taken = append(taken, line)
+		}
+	}
+	const remedy = "AllowServiceExternalIPs: false in featureGates makes nftproxy ignore external IPs, and the " +
+		"admission plugin DenyServiceExternalIPs refuses new ones; only controllers should have the right to " +
+		"update services/status"
+	switch {
+	case len(taken) > 0:
+		return warn(fmt.Sprintf("%d addresses of Services belong to nodes, pods or other Services, whose connections "+
+			"they get", len(taken)), remedy).with(sortedLines(taken)...)
+	case len(onNode) > 0:
+		return info(fmt.Sprintf("%d LoadBalancer IPs are addresses of this node: their Services get the connections "+
+			"to programs of this node that listen on their ports", len(onNode)), "").with(sortedLines(onNode)...)
+	}
+	return ok("no external IP or LoadBalancer IP belongs to this node, a pod or another Service")
+}
+
+// claim is an address that a Service has from outside of the cluster.
+type claim struct {
+	service cluster.ServiceName
+	kind    ruleset.AddressKind
+	addr    netip.Addr
+}
+
+func addClaims(s *table.ServiceView, claimed map[claim]bool, clusterIPs map[netip.Addr]cluster.ServiceName) {
+	for _, p := range s.Ports {
+		for _, f := range p.Frontends {
+			switch f.Kind {
+			case ruleset.ClusterIP:
+				clusterIPs[f.Address] = s.ServiceName
+			case ruleset.ExternalIP, ruleset.LoadBalancerIP:
+				claimed[claim{s.ServiceName, f.Kind, f.Address}] = true
+			}
+		}
+	}
+}
+
+// sortedLines returns the lines in order, the first ones if there are many.
+func sortedLines(lines []string) []string {
+	const limit = 20
+	slices.Sort(lines)
+	if more := len(lines) - limit; more > 0 {
+		lines = append(lines[:limit], fmt.Sprintf("and %d more", more))
+	}
+	return lines
+}
+
+const thisNode = "an address of this node"
+
+// ownersOf returns the claims whose address belongs to something else, and what
+// this is.
+func ownersOf(claimed map[claim]bool, clusterIPs map[netip.Addr]cluster.ServiceName) (map[claim]string, error) {
+	owners := make(map[claim]string)
+	err := explain.InTables(func(k *explain.Kernel) error {
+		pods, known, err := k.Pods()
+		if err != nil {
+			return err
+		}
+		ranges, err := k.ServiceRanges()
+		if err != nil {
+			return err
+		}
+		for c := range claimed {
+			if nft.FamilyOf(c.addr) != k.Table.Family {
+				continue
+			}
+			typ, err := k.RouteType(c.addr)
+			if err != nil {
+				return err
+			}
+			out, _ := k.Interface(c.addr) // "" without a route
+			other, isClusterIP := clusterIPs[c.addr]
+			switch {
+			case typ == unix.RTN_LOCAL:
+				owners[c] = thisNode
+			case known && isPod(pods, c.addr, out):
+				owners[c] = "an address of a pod"
+			case isClusterIP && other != c.service:
+				owners[c] = "the ClusterIP of " + other.String()
+			case !isClusterIP && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(c.addr) }):
+				owners[c] = "in a service CIDR"
+			}
+		}
+		return nil
+	})
+	return owners, err
+}
+
+// isPod reports whether the rules take packets from an address for those of a
+// pod. out is the interface of the route to it.
+func isPod(pods ruleset.Pods, addr netip.Addr, out string) bool {
+	if pods.Range.IsValid() {
+		return pods.Range.Contains(addr)
+	}
+	return out != "" && pods.HasInterface(out)
+}
