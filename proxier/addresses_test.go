@@ -3,9 +3,10 @@ package proxier
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
-	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,19 +18,19 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// fakeAddresses are the addresses and errors of a test.
+// fakeAddresses are the addresses and errors of a test in a synctest bubble.
 type fakeAddresses struct {
 	mu          sync.Mutex // guards the fields below
-	addrs       []string
-	interrupted int // number of the next lists that are interrupted, and lack the last address
-	lists       int // number of lists so far
+	addrs       string     // with spaces between them
+	interrupted int        // number of the next lists that are interrupted, and lack the last address
+	lists       int        // number of lists so far
 	changes     chan error
 }
 
 func (f *fakeAddresses) list() (all []netlink.Addr, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	addrs := f.addrs
+	addrs := strings.Fields(f.addrs)
 	f.lists++
 	if f.interrupted > 0 {
 		f.interrupted--
@@ -49,137 +50,94 @@ func (f *fakeAddresses) wait() error {
 	return err
 }
 
-func (f *fakeAddresses) close() { close(f.changes) }
-
-// change sets the addresses and the number of interrupted lists.
-func (f *fakeAddresses) change(interrupted int, addrs ...string) {
-	f.mu.Lock()
-	f.interrupted, f.addrs = interrupted, addrs
-	f.mu.Unlock()
-	f.changes <- nil
-}
-
-// set sets the number of interrupted lists.
-func (f *fakeAddresses) set(interrupted int) {
+// set sets the addresses and the number of interrupted lists.
+func (f *fakeAddresses) set(addrs string, interrupted int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.interrupted = interrupted
-}
-
-// listed returns the number of lists so far.
-func (f *fakeAddresses) listed() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.lists
+	f.addrs, f.interrupted = addrs, interrupted
 }
 
 // reported contains the addresses that a localAddresses reported last.
 type reported struct{ addrs atomic.Pointer[[]netip.Addr] }
 
-func (f *reported) report(ips []netip.Addr) { f.addrs.Store(&ips) }
+func (r *reported) report(ips []netip.Addr) { r.addrs.Store(&ips) }
 
-func (f *reported) want(t *testing.T, when string, want ...string) {
-	t.Helper()
-	var got []string
-	for _, a := range *f.addrs.Load() {
-		got = append(got, a.String())
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%s: got addresses %q, want %q", when, got, want)
-	}
+// addressStep is a change of the addresses, or none if addrs is empty.
+type addressStep struct {
+	addrs       string
+	interrupted int
+	message     error // that the kernel sends with the change; nil for the usual one
+	silent      bool  // the kernel sends no message
+	pass        time.Duration
+	want        string
 }
 
-// followAddresses runs a localAddresses until the test ends.
-func followAddresses(t *testing.T, source *fakeAddresses) (*reported, error) {
-	got := new(reported)
-	source.changes = make(chan error)
-	a := &localAddresses{report: got.report, listAll: source.list, wait: source.wait, release: source.close}
-	if err := a.start(); err != nil {
-		return got, err
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		a.run(ctx)
-	}()
-	t.Cleanup(func() {
-		stop()
-		<-ended
-		a.Close()
-	})
-	return got, nil
-}
-
-// An interrupted list is tried again. If each try is interrupted, the process
-// starts with the incomplete list.
-func TestInterruptedListAtStart(t *testing.T) {
-	for _, tt := range []struct {
-		interrupted int
-		want        []string
-	}{
-		{0, []string{"192.0.2.1", "192.0.2.2"}},
-		{2, []string{"192.0.2.1", "192.0.2.2"}},
-		{1000, []string{"192.0.2.1"}},
+// The first step is the start. An interrupted list is tried again. If each try
+// is interrupted, the process starts with the incomplete list, and NodePorts
+// later keep the known addresses.
+func TestLocalAddresses(t *testing.T) {
+	const first = "127.0.0.2 fe80::1 192.0.2.1 192.0.2.2"
+	badMessage := errors.New("bad file descriptor")
+	for name, steps := range map[string][]addressStep{
+		"complete list": {{addrs: first, want: "192.0.2.1 192.0.2.2"}},
+		"interrupted twice": {
+			{addrs: first, interrupted: 2, want: "192.0.2.1 192.0.2.2"},
+			{addrs: "192.0.2.2 192.0.2.3", interrupted: 2, pass: time.Second, want: "192.0.2.2 192.0.2.3"},
+		},
+		"always interrupted": {
+			{addrs: first, interrupted: 1000, want: "192.0.2.1"},
+			{addrs: first, silent: true, pass: time.Minute, want: "192.0.2.1 192.0.2.2"},
+			{addrs: "192.0.2.3 192.0.2.4", interrupted: 1000, pass: time.Second, want: "192.0.2.1 192.0.2.2"},
+			{addrs: "192.0.2.3 192.0.2.4", silent: true, pass: relistPeriod, want: "192.0.2.3 192.0.2.4"},
+		},
+		"no messages": {
+			{addrs: first, want: "192.0.2.1 192.0.2.2"},
+			{addrs: first, message: badMessage, want: "192.0.2.1 192.0.2.2"},
+			{addrs: "192.0.2.2", silent: true, pass: relistPeriod + time.Second, want: "192.0.2.2"},
+		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			addrs := []string{"127.0.0.2", "fe80::1", "192.0.2.1", "192.0.2.2"}
-			source := &fakeAddresses{addrs: addrs, interrupted: tt.interrupted}
-			got, err := followAddresses(t, source)
-			if err != nil {
-				t.Fatalf("%d interruptions: %v", tt.interrupted, err)
-			}
-			got.want(t, "at the start", tt.want...)
-			if n := source.listed(); n > 10 {
-				t.Errorf("got %d lists, want at most 10", n)
-			}
-			source.set(0)
-			time.Sleep(time.Minute)
-			got.want(t, "one minute later", "192.0.2.1", "192.0.2.2")
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testAddresses(t, steps) })
 		})
 	}
 }
 
-// If each try of a list is interrupted, NodePorts keep the known addresses.
-func TestInterruptedListLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		source := &fakeAddresses{addrs: []string{"192.0.2.1", "192.0.2.2"}}
-		got, err := followAddresses(t, source)
-		if err != nil {
-			t.Fatal(err)
+func testAddresses(t *testing.T, steps []addressStep) {
+	var got reported
+	source := &fakeAddresses{changes: make(chan error), addrs: steps[0].addrs, interrupted: steps[0].interrupted}
+	a := &localAddresses{
+		report: got.report, listAll: source.list, wait: source.wait, release: func() { close(source.changes) },
+	}
+	if err := a.start(); err != nil {
+		t.Fatal(err)
+	}
+	if source.lists > 10 {
+		t.Errorf("got %d lists at the start, want at most 10", source.lists)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { a.run(ctx) })
+	for i, step := range steps {
+		if i > 0 {
+			source.set(step.addrs, step.interrupted)
 		}
-		source.change(2, "192.0.2.2", "192.0.2.3")
-		time.Sleep(time.Second)
-		got.want(t, "after two interruptions", "192.0.2.2", "192.0.2.3")
-		source.change(1000, "192.0.2.2", "192.0.2.3", "192.0.2.4")
-		time.Sleep(time.Second)
-		got.want(t, "while all lists are interrupted", "192.0.2.2", "192.0.2.3")
-		source.set(0)
-		time.Sleep(relistPeriod)
-		got.want(t, "after the next list", "192.0.2.2", "192.0.2.3", "192.0.2.4")
-	})
-}
-
-// Without messages about changes, addresses are listed all the same.
-func TestAddressesWithoutMessages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		source := &fakeAddresses{addrs: []string{"192.0.2.1"}}
-		got, err := followAddresses(t, source)
-		if err != nil {
-			t.Fatal(err)
+		if i > 0 && !step.silent {
+			source.changes <- step.message
 		}
-		source.changes <- errors.New("bad file descriptor")
-		source.mu.Lock()
-		source.addrs = []string{"192.0.2.2"}
-		source.mu.Unlock()
-		time.Sleep(relistPeriod + time.Second)
-		got.want(t, "without messages", "192.0.2.2")
-	})
+		time.Sleep(step.pass)
+		if got := strings.Trim(fmt.Sprint(*got.addrs.Load()), "[]"); got != step.want {
+			t.Errorf("step %d: got addresses %q, want %q", i, got, step.want)
+		}
+	}
+	stop()
+	running.Wait()
+	a.Close()
 }
 
 // The kernel drops messages about changes if they are too many. This change and
 // later ones are detected all the same.
 func TestManyAddresses(t *testing.T) {
+	t.Parallel()
 	tabletest.NewNamespace(t)
 	got := new(reported)
 	a, err := watchLocalAddresses(got.report)

@@ -3,7 +3,6 @@ package proxier
 import (
 	"bytes"
 	"context"
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,9 +17,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/manifest"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/script"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // oneSync is a handler for manifests that calls done after all objects were
 // passed.
@@ -115,7 +113,7 @@ func TestGolden(t *testing.T) {
 // compareGolden compares an outcome with a file.
 func compareGolden(t *testing.T, file, got string) {
 	t.Helper()
-	if *update {
+	if script.Update() {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -3,7 +3,6 @@ package proxier
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -63,39 +62,6 @@ func openWith(onCommit func(b *nft.Batch, commit func() error) error) func() (ke
 	}
 }
 
-// A resync before the first sync writes all Services, and never an empty
-// table.
-func TestResyncBeforeSync(t *testing.T) {
-	tabletest.NewNamespace(t)
-	first := newTestProxier(t, sampleConfig(), nft.IPv4)
-	first.sink.SetService(tabletest.Service("web", "10.96.0.1", nil))
-	tabletest.Sync(t, first.sink)
-
-	p := newTestProxier(t, sampleConfig(), nft.IPv4)
-	p.OnServiceAdd(&corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
-		Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80}}},
-	})
-	loop := &syncLoop{family: p.families[0]}
-	loop.attempt("Resync", loop.table.Resync) // the first lists are not complete
-	select {
-	case <-p.Synced():
-		t.Fatal("got a sync before the first lists are complete")
-	default:
-	}
-	p.OnEndpointSlicesSynced()
-	p.OnServiceSynced()
-	loop.attempt("Resync", loop.table.Resync)
-	if rows := p.families[0].table.Stats().Rows["service-classes"]; rows != 1 {
-		t.Errorf("got %d rows of frontends, want 1", rows)
-	}
-	select {
-	case <-p.Synced():
-	default:
-		t.Error("got no sync after the first lists are complete")
-	}
-}
-
 // The rest after a sync is proportional to its duration, up to a limit.
 func TestRestAfter(t *testing.T) {
 	for sync, want := range map[time.Duration]time.Duration{
@@ -124,6 +90,7 @@ func TestRestAfter(t *testing.T) {
 // While commits fail, changes do not cause a sync before the delay of the
 // retry, and the number of triggers is limited.
 func TestLoopBacksOff(t *testing.T) {
+	t.Parallel()
 	tabletest.NewNamespace(t)
 	var commits atomic.Int64
 	config := sampleConfig()
@@ -166,71 +133,9 @@ func TestLoopBacksOff(t *testing.T) {
 	}
 }
 
-// While a sync waits for MinSyncPeriod, the loop continues to check the
-// tables.
-func TestChecksWhileSyncsWait(t *testing.T) {
-	tabletest.NewNamespace(t)
-	config := sampleConfig()
-	config.MinSyncPeriod = 20 * time.Second
-	p := newTestProxier(t, config, nft.IPv4)
-	tabletest.PassSample(p.sink)
-	p.OnServiceSynced()
-	p.OnEndpointSlicesSynced()
-	startLoop(t, p)
-	<-p.Synced()
-	p.Sync() // it waits for MinSyncPeriod
-	time.Sleep(2 * checkPeriod)
-	conn, err := nft.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	tabletest.NFT(t, "", "delete", "table", "ip", ruleset.TableName)
-	table := &nft.Table{Family: nft.IPv4, Name: ruleset.TableName}
-	for range 200 {
-		if _, ok, err := conn.FindChain(table, "nat-output"); ok && err == nil {
-			return
-		}
-		p.Sync()
-		time.Sleep(checkPeriod)
-	}
-	t.Error("the table was not restored within half of MinSyncPeriod")
-}
-
-// SyncLoop retries a repair that failed.
-func TestRetryOfRepair(t *testing.T) {
-	tabletest.NewNamespace(t)
-	fail := false
-	config := sampleConfig()
-	config.open = openWith(func(_ *nft.Batch, commit func() error) error {
-		if fail {
-			fail = false
-			return tabletest.ErrCommit
-		}
-		return commit()
-	})
-	p := newTestProxier(t, config, nft.IPv4)
-	tabletest.PassSample(p.sink)
-	p.OnServiceSynced()
-	p.OnEndpointSlicesSynced()
-	tabletest.Sync(t, p.sink)
-	fail = true
-	tabletest.NFT(t, "", "delete", "table", "ip", ruleset.TableName)
-	<-p.families[0].wake // so that only the failed check requests a sync
-	startLoop(t, p)
-	restored := false
-	for begin := time.Now(); !restored && time.Since(begin) < 5*time.Second; {
-		out := tabletest.NFT(t, "", "list", "tables")
-		restored = strings.Contains(out, ruleset.TableName)
-		time.Sleep(checkPeriod)
-	}
-	if !restored {
-		t.Error("the table was not restored")
-	}
-}
-
 // The loop syncs again until it has written all changes that a sync deferred.
 func TestDeferredChanges(t *testing.T) {
+	t.Parallel()
 	tabletest.NewNamespace(t)
 	p := newTestProxier(t, sampleConfig(), nft.IPv4)
 	tabletest.PassSample(p.sink)

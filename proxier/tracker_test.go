@@ -1,17 +1,7 @@
 package proxier
 
 import (
-	"fmt"
-	"slices"
-	"strings"
 	"testing"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus/testutil"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -19,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
+<<<<<<< HEAD
 // apiService returns a Service of the API, after change modified it.
 func apiService(change func(*corev1.Service)) *corev1.Service {
 	svc := &corev1.Service{
@@ -81,16 +72,25 @@ func TestTrackerSlices(t *testing.T) {
 		slices.Sort(s.calls)
 		if !slices.Equal(s.calls, want) {
 			t.Errorf("%s: got calls %q, want %q", name, s.calls, want)
+=======
+// The tracker holds the last version of an EndpointSlice, which the source
+// holds, too, and no slices of a family that is not served.
+func TestTrackerHoldsLastVersion(t *testing.T) {
+	tr := newTracker(new(Config), eventLog{}, newMetrics(), nft.IPv4)
+	slice := func(f nft.Family, ip string) *translate.EndpointSlice {
+		name := translate.SliceName{Namespace: "ns", Name: f.Name()}
+		return &translate.EndpointSlice{
+			Name: name, Service: cluster.ServiceName{Namespace: "ns", Name: "svc"}, Family: f,
+			Endpoints: []*cluster.Endpoint{tabletest.Endpoint(ip)},
+>>>>>>> da7b53e (proxier: tests are scripts)
 		}
 	}
-	tr.setSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2"))
-	step("a new slice", "set ns/svc a 10.0.0.1 10.0.0.2")
-	again := slice("a", "svc", "10.0.0.1", "10.0.0.2")
-	tr.setSlice(again)
-	equal := slice("a", "svc", "10.0.0.1", "10.0.0.2")
-	if tr.replaceSlice(equal) {
+	tr.setSlice(slice(nft.IPv4, "10.0.0.1"))
+	tr.setSlice(slice(nft.IPv6, "fd00::1"))
+	if tr.replaceSlice(slice(nft.IPv4, "10.0.0.1")) {
 		t.Error("an equal slice: got a change")
 	}
+<<<<<<< HEAD
 	tr.setSlice(again)
 	step("an equal slice", "set ns/svc a 10.0.0.1 10.0.0.2")
 	if tr.slices[again.Name] != again {
@@ -203,5 +203,10 @@ func TestTriggers(t *testing.T) {
 	}
 	if n := len(tr.take(nft.IPv4).triggers); n != 0 {
 		t.Errorf("taken again: got %d triggers, want 0", n)
+=======
+	again := slice(nft.IPv4, "10.0.0.1")
+	if tr.setSlice(again); len(tr.slices) != 1 || tr.slices[again.Name] != again {
+		t.Errorf("got %v, want the last version of the IPv4 slice", tr.slices)
+>>>>>>> da7b53e (proxier: tests are scripts)
 	}
 }
