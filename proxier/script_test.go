@@ -26,7 +26,8 @@ import (
 )
 
 // TestScripts runs the scripts about a Proxier in a network namespace. These
-// are their steps, besides exec and other standard ones. FAMILY is IPv4 or IPv6.
+// are their steps, besides exec and other standard ones. FAMILY is IPv4 or
+// IPv6.
 //
 //	start FAMILY… [OPTION…]  makes a Proxier of node1; the options are in settings
 //	apply FILE               passes objects of the API, as a source does
