@@ -36,7 +36,7 @@ else
 PACKAGE_KERNELS := -k 5.10 -k 6.12
 PACKET_KERNELS := -k 6.1
 # nft, explain; then proxier/table: sizes, comparisons, faults and refusals, families, budgets and claims.
-KERNEL_SKIP := TestTooLargeToSend|TestResetKeepsMemory|TestHashes|TestRandomClusters
+KERNEL_SKIP := TestTooLargeToSend|TestResetKeepsMemory|TestHashes
 KERNEL_SKIP := $(KERNEL_SKIP)|TestHugeServices|TestTooManyHashedEndpoints|TestParts|TestMoveBetweenParts
 KERNEL_SKIP := $(KERNEL_SKIP)|TestDiffDuringChanges|TestDiffContinues|TestScrubManyRows|TestScrubManyBalancers|TestScrubOnBusyNode
 KERNEL_SKIP := $(KERNEL_SKIP)|TestTableChangesDuringWrite|TestTableDeletedAgainAndAgain|TestRefusedChange|TestRefusedService|TestResyncRetriesRefused|TestRepeatedChanges

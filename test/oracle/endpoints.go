@@ -232,3 +232,14 @@ func hinted(all []endpoint, name string, hints func(*cluster.Hints) []string) (f
 	}
 	return found
 }
+
+// KeepsFlow reports whether a UDP flow to the endpoint Last stays: this is an
+// endpoint of the service port that owns the destination, and it answers
+// (EndpointConditions.ready, serving). As in kube-proxy, other flows are
+// deleted: connection tracking would keep them as long as the client sends.
+func (c *Cluster) KeepsFlow(q Connection) bool {
+	s := c.owner(q)
+	return s != nil && slices.ContainsFunc(c.candidates(s, q.Destination.Addr()), func(e endpoint) bool {
+		return e.at == q.Last && (e.Ready || e.Serving)
+	})
+}

@@ -11,13 +11,17 @@ import (
 	"github.com/nftproxy/nftproxy/test/random"
 )
 
-// difference is a probe with different results.
+// difference is a probe for which a side differs from the oracle.
 type difference struct {
 	probe
-	results
+	want  outcomes
+	got   [2]outcomes // by side
+	wrong [2]bool
 
 	before *random.App // of a memory: the app before the changes
 }
+
+func (d *difference) isDifferent() bool { return d.wrong[0] || d.wrong[1] }
 
 // step is a state of the cluster of a seed.
 type step struct {
@@ -33,8 +37,9 @@ func (s step) report(a *random.App, differences []difference) string {
 	fmt.Fprintf(&text, "seed %d, step %d: %d probes differ\n", s.seed, s.number, len(differences))
 	for _, d := range differences {
 		fmt.Fprintf(&text, "%s\n", d.probe)
-		for i, out := range d.results {
-			fmt.Fprintf(&text, "    %-10s %s\n", proxies()[i], out)
+		fmt.Fprintf(&text, "    %-10s %s\n", "allowed", d.want)
+		for i, got := range d.got {
+			fmt.Fprintf(&text, "    %-10s %s\n", proxies()[i], got)
 		}
 	}
 	fmt.Fprintf(&text, "changes: %s\nconfiguration:\n%s", strings.Join(s.changes, ", "), s.config)
@@ -69,20 +74,19 @@ func TestDifferential(t *testing.T) {
 
 // runSeed compares the proxies in each state of a random cluster.
 func (w *world) runSeed(t *testing.T, seed uint64, total *summary) error {
-	ctx, g := t.Context(), &generator{random.New(seed, 0, random.Config{
+	ctx, g := t.Context(), random.New(seed, 0, random.Config{
 		Endpoints: w.sides[0].endpoints, Conflicts: 2, ManyIPs: random.EnoughIPs,
-	})}
+	})
 	if err := w.api.Clear(ctx); err != nil {
 		return err
 	}
-	config := g.configuration(w.kube, w.sides[0].pods["a1"].HostInterface)
-	if err := w.restart(ctx, config); err != nil {
+	file, config := configuration(g, w.kube, w.sides[0].pods["a1"])
+	if err := w.restart(ctx, file); err != nil {
 		return err
 	}
 	total.seeds++
 	before, after := &random.State{}, g.Initial()
-	at := step{seed: seed, config: config}
-	c := &comparer{w.sides}
+	at := step{seed: seed, config: file}
 	var memories []*memory
 	for ; at.number < *steps; at.number++ {
 		began := time.Now()
@@ -94,14 +98,15 @@ func (w *world) runSeed(t *testing.T, seed uint64, total *summary) error {
 				return fmt.Errorf("step %d: %w", at.number, err)
 			}
 		}
-		probes := g.probes(before, after)
+		j := newJudge(w.sides, config, after)
+		probes := probesOf(g, before, after)
 		synced := time.Since(began)
-		found := append(c.run(ctx, probes), c.review(ctx, memories, after)...)
+		found := append(j.run(ctx, probes), j.review(ctx, memories, before, after)...)
 		for _, m := range memories {
 			probes = append(probes, m.probe)
 		}
 		total.add(at.changes, probes)
-		memories = c.remember(ctx, g, after)
+		memories = j.remember(ctx, g, after)
 		for a, differences := range total.unknown(found) {
 			t.Error(at.report(a, differences))
 		}
@@ -114,11 +119,11 @@ func (w *world) runSeed(t *testing.T, seed uint64, total *summary) error {
 }
 
 // advance changes the cluster and waits for both proxies.
-func (w *world) advance(ctx context.Context, g *generator, before, after *random.State, initial bool) error {
+func (w *world) advance(ctx context.Context, g *random.Generator, before, after *random.State, initial bool) error {
 	if initial {
 		before = nil
 	}
-	for _, change := range w.api.Changes(g.Generator, before, after) {
+	for _, change := range w.api.Changes(g, before, after) {
 		if err := change(ctx); err != nil {
 			return err
 		}

@@ -2,32 +2,32 @@ package differential
 
 import (
 	"context"
-	"maps"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/oracle"
 	"github.com/nftproxy/nftproxy/test/random"
 )
 
-// memory is what connection tracking or session affinity of both sides
-// remembers: a flow or a client, with the same endpoint on both sides.
+// memory is what connection tracking or session affinity of a side remembers: a
+// UDP flow, or a client, with its endpoint.
 type memory struct {
 	probe
-	server  string
-	clients [2]netip.Addr
-	flows   [2]*lab.Conn // nil for a client with affinity
+	side     int
+	client   netip.Addr
+	endpoint netip.AddrPort
+	server   string
+	flow     *lab.Conn // nil for a client with affinity
 }
 
-// maxMemories is the number of memories of a step.
+// maxMemories is the number of memories of a step on each side.
 const maxMemories = 16
 
 // remember makes memories at frontends of a state, before it changes.
-func (c *comparer) remember(ctx context.Context, g *generator, s *random.State) []*memory {
+func (j *judge) remember(ctx context.Context, g *random.Generator, s *random.State) (all []*memory) {
 	var candidates []probe
 	claims := claimsOf(s)
 	for _, a := range s.Apps {
@@ -36,7 +36,7 @@ func (c *comparer) remember(ctx context.Context, g *generator, s *random.State) 
 			case p.affinity:
 				p.Kind, p.from = withAffinity, "outside"
 			case p.Network == "udp":
-				p.Kind, p.from = inUDPFlow, random.Pick(g.Generator, []string{"client", "pod1"})
+				p.Kind, p.from = inUDPFlow, random.Pick(g, []string{"client", "pod1"})
 			default:
 				continue
 			}
@@ -45,92 +45,72 @@ func (c *comparer) remember(ctx context.Context, g *generator, s *random.State) 
 			}
 		}
 	}
-	var all []*memory
-	for _, p := range g.some(candidates, maxMemories) {
-		if m := c.recall(ctx, p); m != nil {
-			all = append(all, m)
+	for _, p := range some(g, candidates, maxMemories) {
+		for i := range j.sides {
+			if m := j.rememberOne(ctx, p, i); m != nil {
+				all = append(all, m)
+			}
 		}
 	}
 	return all
 }
 
-// recall returns the memory of an endpoint that answers on both sides, or nil.
-func (c *comparer) recall(ctx context.Context, p probe) *memory {
-	m := &memory{probe: p}
-	for i, s := range c.sides {
-		if !s.recall(ctx, m, i) {
-			m.close()
-			return nil
+// rememberOne returns a memory of a side, nil if no endpoint answers, or if it
+// is not known at which port.
+func (j *judge) rememberOne(ctx context.Context, p probe, i int) *memory {
+	from := j.sides[i].origins[p.from]
+	m := &memory{probe: p, side: i, client: from.client(p.family())}
+	options := lab.ProbeOptions{Local: netip.AddrPortFrom(m.client, 0), Timeout: shortly}
+	flow, result := lab.Open(ctx, from.Namespace, m.Network, m.To, options)
+	if result.Outcome != lab.Answered {
+		return nil
+	}
+	m.server = result.Answer.Server
+	known := 0
+	for _, o := range j.Outcomes(j.connection(p)) {
+		if j.names[o.Endpoint.Addr()] == m.server {
+			m.endpoint = o.Endpoint
+			known++
 		}
 	}
-	return m
-}
-
-// recall adds a flow or client of side i to a memory. The endpoint is the
-// one that the side returned before. It reports whether there is one.
-func (s *side) recall(ctx context.Context, m *memory, i int) bool {
-	const enough = 30
-	for range enough {
-		m.clients[i] = s.origins[m.from].client(m.family())
-		options := lab.ProbeOptions{Local: netip.AddrPortFrom(m.clients[i], 0), Timeout: shortly}
-		flow, result := lab.Open(ctx, s.origins[m.from].Namespace, m.Network, m.To, options)
-		if result.Outcome != lab.Answered {
-			return false
-		}
-		if m.server == "" {
-			m.server = result.Answer.Server
-		}
-		found := result.Answer.Server == m.server
-		if found && m.Kind == inUDPFlow {
-			m.flows[i] = flow
-			return true
-		}
-		flow.Close()
-		if found {
-			return true
-		}
+	if m.Kind == inUDPFlow && known == 1 {
+		m.flow = flow
+		return m
 	}
-	return false
-}
-
-func (m *memory) close() {
-	for _, flow := range m.flows {
-		if flow != nil {
-			flow.Close()
-		}
+	flow.Close()
+	if known == 1 {
+		return m
 	}
+	return nil
 }
 
-// review checks whether the memories are kept in a state after changes. Proxies
-// delete stale flows shortly after a change.
-func (c *comparer) review(ctx context.Context, memories []*memory, after *random.State) []difference {
-	var (
-		wait  sync.WaitGroup
-		mu    sync.Mutex
-		found []difference
-	)
+// review judges memories after changes. Proxies delete stale flows shortly
+// after a change.
+func (j *judge) review(ctx context.Context, memories []*memory, before, after *random.State) (found []difference) {
+	var wait sync.WaitGroup
+	var mu sync.Mutex
 	claims := claimsOf(after)
 	for _, m := range memories {
 		wait.Go(func() {
-			defer m.close()
-			now := after.Named(m.app.Name())
-			if claims[m.Frontend.String()] > 1 || !m.comparable(now, c.sides[0].address(m)) {
+			d := difference{probe: m.probe, before: m.app}
+			d.app = after.Named(m.app.Name())
+			if m.flow != nil {
+				defer m.flow.Close()
+			}
+			if claims[m.Frontend.String()] > 1 {
 				return
 			}
-			var r results
+			d.want = j.remembered(m, isCertain(m.app, d.app) && before.Node.Zone == after.Node.Zone)
 			for range 4 {
-				for i, s := range c.sides {
-					r[i] = outcomes{s.review(ctx, m, i): true}
-				}
-				if r.equal() {
+				out := j.sides[m.side].review(ctx, m)
+				if d.got[m.side] = (outcomes{out: true}); d.want[out] || d.want[noAnswer] && !isAnswer(out) {
 					return
 				}
 				time.Sleep(time.Second / 2)
 			}
-			d := difference{probe: m.probe, results: r, before: m.app}
-			d.app = now
 			mu.Lock()
 			defer mu.Unlock()
+			d.wrong[m.side] = true
 			found = append(found, d)
 		})
 	}
@@ -138,40 +118,54 @@ func (c *comparer) review(ctx context.Context, memories []*memory, after *random
 	return found
 }
 
-// comparable reports whether proxies must agree on a memory after a change of
-// its app. They need not if its endpoint moved between EndpointSlices: each
-// proxy may or may not have synced while no slice had it.
-func (m *memory) comparable(now *random.App, address string) bool {
-	if now == nil {
-		return m.Kind == inUDPFlow
+// remembered returns what is allowed for a memory: servers, or no answer. If it
+// is not certain that the proxy remembers it, new connections are allowed, too.
+func (j *judge) remembered(m *memory, certain bool) outcomes {
+	q, want := j.connection(m.probe), outcomes{}
+	add := func(q oracle.Connection) {
+		for out := range j.allowed(m.probe, q) {
+			server, _, _ := strings.Cut(out, ",")
+			want[server] = true
+		}
 	}
-	if m.Kind == withAffinity && now.Live.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+	last := q
+	last.Last = m.endpoint
+	switch {
+	case m.Kind == withAffinity:
+		add(last)
+	case j.KeepsFlow(last):
+		want["answered by "+m.server] = true
+	default:
+		add(q)
+	}
+	if !certain {
+		add(q)
+	}
+	return want
+}
+
+// isCertain reports whether at most one object of an app has changed. If there
+// were more changes, each proxy may have synced between them.
+func isCertain(before, after *random.App) bool {
+	if after == nil || before.Live == nil || after.Live == nil {
 		return false
 	}
-	its := func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == address }
-	left := places(now, m.probe, its)
-	return len(left) == 0 || maps.Equal(left, places(m.app, m.probe, its))
+	changes := len(random.Differences(
+		&random.State{Apps: []*random.App{before}}, &random.State{Apps: []*random.App{after}}))
+	return changes <= 1 && before.Live.UID == after.Live.UID
 }
 
-// address returns the address of the endpoint of a memory.
-func (s *side) address(m *memory) string {
-	return s.endpoints[m.server][m.family()].String()
-}
-
-func (s *side) review(ctx context.Context, m *memory, i int) string {
+func (s *side) review(ctx context.Context, m *memory) string {
 	var result lab.Result
-	if flow := m.flows[i]; flow != nil {
+	if m.flow != nil {
 		ctx, cancel := context.WithTimeout(ctx, shortly)
 		defer cancel()
-		result = flow.Ask(ctx)
+		result = m.flow.Ask(ctx)
 	} else {
-		result = s.probe(ctx, m.probe, m.clients[i], shortly)
+		result = s.probe(ctx, m.probe, m.client, shortly)
 	}
-	switch {
-	case result.Outcome != lab.Answered:
-		return result.Outcome.String()
-	case result.Answer.Server == m.server:
-		return "kept"
+	if result.Outcome == lab.Answered {
+		return "answered by " + result.Answer.Server
 	}
-	return "another endpoint"
+	return result.Outcome.String()
 }

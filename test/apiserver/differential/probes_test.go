@@ -16,7 +16,6 @@ type probe struct {
 	frontend.Frontend             // of the network http for a request to a health check
 	from              string      // the name of an origin
 	app               *random.App // nil for destinations of no Service
-	endpoints         int         // at most
 	affinity          bool
 	contested         bool // several apps claim the frontend
 }
@@ -50,9 +49,6 @@ func origins() []string {
 	}
 }
 
-// generator also chooses configurations and probes.
-type generator struct{ *random.Generator }
-
 // limits of the number of probes of a step.
 const (
 	maxPositive = 130
@@ -61,22 +57,22 @@ const (
 
 // probes returns probes of a state, a random selection. before is the state
 // before the last changes.
-func (g *generator) probes(before, after *random.State) []probe {
+func probesOf(g *random.Generator, before, after *random.State) []probe {
 	var positive, negative, all []probe
 	known := claimsOf(after)
 	for _, a := range after.Apps {
 		for _, p := range frontends(a) {
 			p.contested = known[p.Frontend.String()] > 1
-			positive = append(positive, g.fromAll(p)...)
+			positive = append(positive, fromAll(p)...)
 		}
-		negative = append(negative, g.fromAll(wrongPort(a))...)
+		negative = append(negative, fromAll(wrongPort(a))...)
 		all = append(all, healthCheck(a))
 	}
 	for _, a := range before.Apps {
 		for _, p := range frontends(a) {
 			if known[p.Frontend.String()] == 0 {
 				p.Kind, p.app = toRemoved, nil
-				negative = append(negative, g.fromAll(p)...)
+				negative = append(negative, fromAll(p)...)
 			}
 		}
 	}
@@ -85,12 +81,12 @@ func (g *generator) probes(before, after *random.State) []probe {
 			to := netip.AddrPortFrom(lab.AddrIn(prefix, 16+g.IntN(200)), 80)
 			f := frontend.Frontend{Kind: toUnallocated, Network: "tcp", To: to}
 			if known[f.String()] == 0 {
-				negative = append(negative, g.fromAll(probe{Frontend: f})...)
+				negative = append(negative, fromAll(probe{Frontend: f})...)
 			}
 		}
 	}
-	all = append(all, g.some(positive, maxPositive)...)
-	return append(all, g.some(negative, maxNegative)...)
+	all = append(all, some(g, positive, maxPositive)...)
+	return append(all, some(g, negative, maxNegative)...)
 }
 
 // claimsOf returns how many apps have each destination as a frontend.
@@ -109,31 +105,24 @@ func claimsOf(s *random.State) map[string]int {
 }
 
 // some returns a random selection.
-func (g *generator) some(probes []probe, n int) []probe {
+func some(g *random.Generator, probes []probe, n int) []probe {
 	g.Shuffle(len(probes), func(i, j int) { probes[i], probes[j] = probes[j], probes[i] })
 	return probes[:min(n, len(probes))]
 }
 
 // fromAll returns the probe from all origins.
-func (g *generator) fromAll(p probe) []probe {
+func fromAll(p probe) []probe {
 	if !p.To.IsValid() {
 		return nil
 	}
 	var all []probe
 	for _, p.from = range origins() {
-		if p.To.Addr().IsLoopback() && p.from != "node1" || p.affinity && !manyClients(p.from) {
+		if p.To.Addr().IsLoopback() && p.from != "node1" {
 			continue
 		}
 		all = append(all, p)
 	}
 	return all
-}
-
-// manyClients reports whether an origin can show session affinity. Others see
-// one endpoint only, which may differ between proxies. But node1 has no pool.
-func manyClients(origin string) bool {
-	_, pool := pools()[origin]
-	return pool || origin == "node1"
 }
 
 // frontends returns a probe of each frontend that packets reach, without an
@@ -145,7 +134,7 @@ func frontends(a *random.App) (all []probe) {
 	for _, f := range frontend.Of(a.Live, nodeIPs()...) {
 		if random.IsRouted(f.To.Addr()) {
 			all = append(all, probe{
-				Frontend: f, app: a, endpoints: endpoints(a),
+				Frontend: f, app: a,
 				affinity: a.Live.Spec.SessionAffinity == corev1.ServiceAffinityClientIP,
 			})
 		}
@@ -180,15 +169,4 @@ func wrongPort(a *random.App) probe {
 func healthCheck(a *random.App) probe {
 	to := netip.AddrPortFrom(netip.MustParseAddr("172.30.0.11"), uint16(31500+a.Slot))
 	return probe{Frontend: frontend.Frontend{Kind: toHealthCheck, Network: "http", To: to}, from: "client", app: a}
-}
-
-// endpoints returns how many addresses the slices have, without duplicates.
-func endpoints(a *random.App) int {
-	addrs := map[string]bool{}
-	for _, s := range a.Slices {
-		for _, e := range s.Endpoints {
-			addrs[e.Addresses[0]] = true
-		}
-	}
-	return len(addrs)
 }

@@ -72,20 +72,25 @@ func (s *side) addOrigins() error {
 		"client": s.Client, "node1": s.Node1.Namespace,
 		"a1": s.pods["a1"].Namespace, "pod1": s.pods["pod1"].Namespace,
 	} {
-		s.origins[name] = &origin{Namespace: at}
+		s.origins[name] = &origin{Namespace: at, arrivesOn: "eth0", isThisNode: at == s.Node1.Namespace}
 	}
 	// The client has more addresses, of which the kernel could choose one.
 	s.origins["client"].single = [2]netip.Addr(s.Client.Addrs())
-	s.origins["node1-second"] = &origin{Namespace: s.Node1.Namespace, single: [2]netip.Addr(random.SecondAddrs())}
+	s.origins["node1-second"] = &origin{
+		Namespace: s.Node1.Namespace, single: [2]netip.Addr(random.SecondAddrs()), isThisNode: true,
+	}
 	for name, pool := range pools() {
 		at := s.Client
 		if name == "pods" {
 			at = s.pods["pod1"].Namespace
 		}
-		s.origins[name] = &origin{Namespace: at, pool: pool}
+		s.origins[name] = &origin{Namespace: at, pool: pool, arrivesOn: "eth0"}
 		if err := s.own(at, pool); err != nil {
 			return fmt.Errorf("addresses %v: %w", pool, err)
 		}
+	}
+	for name, pod := range map[string]string{"a1": "a1", "pod1": "pod1", "pods": "pod1"} {
+		s.origins[name].arrivesOn = s.pods[pod].HostInterface
 	}
 	return nil
 }

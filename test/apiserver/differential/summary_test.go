@@ -33,7 +33,7 @@ func (s *summary) add(changes []string, probes []probe) {
 func (s *summary) unknown(found []difference) map[*random.App][]difference {
 	unknown := map[*random.App][]difference{}
 	for _, d := range found {
-		if reason := knownReason(d); reason != "" {
+		if reason := d.knownReason(); d.isKnown() {
 			s.known[reason]++
 			continue
 		}

@@ -58,8 +58,11 @@ const (
 // inKernel explains a packet, from the connection to the kernel to the answer.
 func inKernel(b *testing.B, query string) {
 	manyServices(b)
+	n := &node{t: b}
 	for b.Loop() {
-		ask(b, query)
+		if _, err := n.ask(query, nil); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 
@@ -75,8 +78,12 @@ func inExpected(b *testing.B, query string) {
 		b.Fatal(err)
 	}
 	defer routes.Close()
+	q, err := parseQuery(query)
+	if err != nil {
+		b.Fatal(err)
+	}
 	for b.Loop() {
-		if _, err := explain.Explain(mustExpect(b, tab), routes, parseQuery(b, query)); err != nil {
+		if _, err := explain.Explain(mustExpect(b, tab), routes, q); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -24,10 +24,9 @@ func TestDamage(t *testing.T) {
 	for _, damage := range damages.Files {
 		t.Run(damage.Name, func(t *testing.T) {
 			tabletest.NewNode(t)
-			tables := newTables(t, tabletest.Rules())
-			passTo(t, tables[:1], tabletest.PassSample)
+			n := newNode(t, tabletest.Rules())
 			tabletest.LoadNFT(t, string(damage.Data))
-			if got := notices(t, tables[0]); got == slices.Contains(notMet, damage.Name) {
+			if got := notices(t, n.tables[0]); got == slices.Contains(notMet, damage.Name) {
 				t.Errorf("got %t from explain", got)
 			}
 		})
@@ -52,7 +51,10 @@ func notices(t *testing.T, tab *table.Table) (found bool) {
 		"10.96.0.40:80 tcp from " + pod, "10.96.7.7:80 tcp from " + pod, "192.0.2.10:80 tcp from " + client,
 		"192.0.2.10:80 tcp from " + outside, "192.0.2.10:80 tcp from 10.0.0.7", node + ":30090 tcp from " + outside,
 	} {
-		q := parseQuery(t, packet)
+		q, err := parseQuery(packet)
+		if err != nil {
+			t.Fatal(err)
+		}
 		want, err := explain.Explain(expected, kernel, q)
 		if err != nil {
 			t.Fatal(err)

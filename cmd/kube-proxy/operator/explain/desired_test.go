@@ -1,0 +1,70 @@
+package explain_test
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// mustAsk explains a packet, with what the proxy of the node wants.
+func mustAsk(t *testing.T, n *node, query string, d *explain.Desired) *explain.Result {
+	t.Helper()
+	r, err := n.ask(query, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// A result shows what the proxy knows.
+func TestAdd(t *testing.T) {
+	tabletest.NewNode(t)
+	n := newNode(t, tabletest.Rules())
+	tabletest.LoadNFT(t, "delete element ip kube-proxy service-classes { 10.96.0.10 . tcp . 80 }")
+	desired := explain.Desired{
+		ServicePort: "default/web:http", Frontend: "ClusterIP",
+		Pending: "the last sync failed: no buffer space available",
+		Notes:   []string{"default/web:http is left out until it can be served: because"},
+	}
+	for n := range byte(11) {
+		desired.Unused = append(desired.Unused, explain.Unused{
+			EndpointPlace: ruleset.EndpointPlace{
+				Addr: netip.AddrFrom4([4]byte{10, 244, 9, n}), Port: uint16(n) * 4040, Node: "node9",
+			},
+			Text: "not ready",
+		})
+	}
+	r := mustAsk(t, n, "10.96.0.10:80 tcp from 10.244.1.7", &desired)
+	var got bytes.Buffer
+	r.Print(&got, false)
+	checkGolden(t, "testdata/add.txt", got.String())
+}
+
+// A connection to a NodePort on localhost goes to the forwarder.
+func TestForwarder(t *testing.T) {
+	tabletest.NewNode(t)
+	n := newNode(t, tabletest.Rules())
+	endpoints := []netip.AddrPort{netip.MustParseAddrPort("10.244.1.7:8080"),
+		netip.MustParseAddrPort("10.244.2.7:8080")}
+	var got strings.Builder
+	for _, f := range []*explain.Forwarder{
+		{Endpoints: endpoints}, {Endpoints: endpoints, Affinity: "new"}, {Endpoints: endpoints[:1], Affinity: "known"},
+		{Closed: explain.Reason{Code: ruleset.NoEndpoints, Text: "no endpoints"}},
+		{Closed: explain.Reason{Code: ruleset.Localhost, Text: "address already in use"}},
+	} {
+		r := mustAsk(t, n, "127.0.0.1:30090 tcp from 127.0.0.1", &explain.Desired{Forwarder: f})
+		got.WriteString(r.Answer + "\n")
+		for _, o := range r.Outcomes {
+			got.WriteString("  " + string(o.Action) + " " + o.Probability.RatString() + " " + o.RejectWith + "\n")
+		}
+	}
+	checkGolden(t, "testdata/forwarder.txt", got.String())
+	if r := mustAsk(t, n, "10.96.0.10:80 tcp from 10.244.1.7", &explain.Desired{}); len(r.Outcomes) != 3 {
+		t.Errorf("without a forwarder: got %+v", r.Outcomes)
+	}
+}

@@ -1,0 +1,232 @@
+package explain_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/proxier/translate"
+	"github.com/nftproxy/nftproxy/test/script"
+)
+
+// TestScripts runs the scripts, on node1 of package tabletest. These are their
+// steps, besides the standard ones:
+//
+//	sample [masquerade-all] [localhost]  writes the rules of the sample Services
+//	apply FILE           adds Services and EndpointSlices
+//	nft COMMANDS         is another program that changes rules; \n separates them
+//	explain [wide] QUERY prints an explanation
+//	outcomes QUERY       prints share, action, endpoint, reason and affinity
+//	difference QUERY     prints a difference: CHAIN: KERNEL | PROXY
+//
+// A QUERY is DESTINATION PROTOCOL from SOURCE.
+func TestScripts(t *testing.T) {
+	setup := func(e *script.Env) (map[string]script.Command, error) {
+		tabletest.NewNode(e.T)
+		n := &node{t: e.T}
+		return map[string]script.Command{
+			"sample": n.sample, "apply": n.apply, "nft": n.nft, "explain": n.explain, "outcomes": n.outcomes,
+			"difference": n.difference,
+		}, nil
+	}
+	script.Run(t, script.Suite{Patience: 10 * time.Second, Setup: setup})
+}
+
+// node is the node of a test, with a table of each family.
+type node struct {
+	t      testing.TB
+	tables []*table.Table
+}
+
+// newNode returns a node with a configuration and the sample Services.
+func newNode(t testing.TB, rules ruleset.Config) *node {
+	t.Helper()
+	n := &node{t: t}
+	if err := n.start(rules); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (n *node) start(rules ruleset.Config) (err error) {
+	if n.tables, err = table.New(table.Config{Rules: rules}, nft.IPv4, nft.IPv6); err != nil {
+		return err
+	}
+	for _, tab := range n.tables {
+		n.t.Cleanup(func() { tab.Close() })
+		err = errors.Join(err, tab.Setup())
+	}
+	return errors.Join(err, n.pass(tabletest.PassSample))
+}
+
+// pass passes objects to the tables and syncs them.
+func (n *node) pass(pass func(cluster.Sink)) (err error) {
+	for _, tab := range n.tables {
+		pass(tab)
+		err = errors.Join(err, tab.Sync())
+	}
+	return err
+}
+
+func (n *node) sample(_ *script.Script, args []string) (string, error) {
+	rules := tabletest.Rules()
+	for _, arg := range args {
+		switch arg {
+		case "masquerade-all":
+			rules.MasqueradeAll = true
+		case "localhost":
+			rules.LocalhostNodePorts = true
+			rules.NodePortAddresses.CIDRs = tabletest.Prefixes("127.0.0.0/8", "::1/128")
+		}
+	}
+	return "", n.start(rules)
+}
+
+func (n *node) apply(s *script.Script, args []string) (string, error) {
+	return "", n.pass(func(to cluster.Sink) {
+		for _, text := range strings.Split(s.ReadFile(args[0]), "---\n") {
+			var service corev1.Service
+			var slice discoveryv1.EndpointSlice
+			if strings.Contains(text, "kind: EndpointSlice") {
+				s.Check(yaml.UnmarshalStrict([]byte(text), &slice))
+				parsed := translate.ParseEndpointSlice(&slice)
+				to.SetEndpoints(parsed.Service, parsed.Name.Name, parsed.Endpoints)
+				continue
+			}
+			s.Check(yaml.UnmarshalStrict([]byte(text), &service))
+			to.SetService(translate.ParseService(&service).Service)
+		}
+	})
+}
+
+func (n *node) nft(_ *script.Script, args []string) (string, error) {
+	tabletest.LoadNFT(n.t, strings.ReplaceAll(strings.Join(args, " "), `\n`, "\n"))
+	return "", nil
+}
+
+// parseQuery parses "DESTINATION PROTOCOL from SOURCE".
+func parseQuery(text string) (q explain.Query, err error) {
+	words := strings.Fields(text)
+	if len(words) != 4 {
+		return q, fmt.Errorf("query %q: want DESTINATION PROTOCOL from SOURCE", text)
+	}
+	to, errTo := netip.ParseAddrPort(words[0])
+	protocol, errProtocol := cluster.ParseProtocol(words[1])
+	from, errFrom := netip.ParseAddr(words[3])
+	return explain.Query{Destination: to, Protocol: protocol, Source: from}, errors.Join(errTo, errProtocol, errFrom)
+}
+
+// ask explains a packet with the rules of the kernel. If d is not nil, it adds
+// what the proxy wants.
+func (n *node) ask(query string, d *explain.Desired) (r *explain.Result, err error) {
+	q, err := parseQuery(query)
+	if err != nil {
+		return nil, err
+	}
+	k, err := explain.OpenKernel(nft.FamilyOf(q.Destination.Addr()))
+	if err != nil {
+		return nil, err
+	}
+	defer k.Close()
+	if r, err = k.Explain(q); err != nil || d == nil {
+		return r, err
+	}
+	for _, tab := range n.tables {
+		if tab.Family() == nft.FamilyOf(q.Destination.Addr()) {
+			d.Result, err = explain.Explain(mustExpect(n.t, tab), k, q)
+		}
+	}
+	if err == nil {
+		r.Add(d)
+	}
+	return r, err
+}
+
+// mustExpect returns the expected table.
+func mustExpect(t testing.TB, tab *table.Table) *table.Expected {
+	t.Helper()
+	expected, err := tab.Expected(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return expected
+}
+
+func (n *node) explain(_ *script.Script, args []string) (string, error) {
+	query, wide := strings.CutPrefix(strings.Join(args, " "), "wide ")
+	r, err := n.ask(query, nil)
+	if err != nil {
+		return "", err
+	}
+	var text bytes.Buffer
+	r.Print(&text, wide)
+	return text.String(), nil
+}
+
+func (n *node) outcomes(_ *script.Script, args []string) (text string, err error) {
+	r, err := n.ask(strings.Join(args, " "), nil)
+	if err != nil {
+		return "", err
+	}
+	for _, o := range r.Outcomes {
+		at, masqueraded := "", ""
+		if o.Action == explain.ToEndpoint {
+			at = o.Endpoint.String()
+		}
+		if o.Masqueraded {
+			masqueraded = "masqueraded"
+		}
+		text += fmt.Sprintln(o.Probability.RatString(), o.Action, at, masqueraded, o.Reason.Code, o.Affinity)
+	}
+	return text, nil
+}
+
+func (n *node) difference(_ *script.Script, args []string) (string, error) {
+	r, err := n.ask(strings.Join(args, " "), &explain.Desired{})
+	if err != nil || r.Difference == nil {
+		return "", err
+	}
+	d, none := r.Difference, "no rule"
+	if d.Set != "" {
+		none = "no row"
+	}
+	or := func(text string) string {
+		if text == "" {
+			return none
+		}
+		return text
+	}
+	return d.Chain + ": " + or(d.Kernel) + " | " + or(d.Desired) + "\n", nil
+}
+
+// checkGolden compares a text with a file.
+func checkGolden(t *testing.T, file, got string) {
+	t.Helper()
+	if script.Update() {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", file, got, want)
+	}
+}
