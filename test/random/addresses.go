@@ -67,9 +67,10 @@ func AddPods(l *lab.Lab) (pods map[string]*lab.Pod, all map[string][2]netip.Addr
 	return pods, all, err
 }
 
-// Addrs returns addresses of hypothetical endpoints with the names of pods.
+// Addrs returns addresses of hypothetical endpoints: of node1, and of pods with
+// names.
 func Addrs(names ...string) map[string][2]netip.Addr {
-	all := map[string][2]netip.Addr{}
+	all := map[string][2]netip.Addr{"node1": [2]netip.Addr(NodeAddrs())}
 	for i, name := range names {
 		for f, prefix := range lab.PodRanges() {
 			pair := all[name]

@@ -134,14 +134,14 @@ func (g *Generator) drawAffinity(a *App) {
 
 func (g *Generator) drawSourceRanges(a *App) {
 	a.spec.LoadBalancerSourceRanges = nil
-	if g.Chance(60) {
+	if g.Chance(40) {
 		return
 	}
 	for range 1 + g.IntN(3) {
 		a.spec.LoadBalancerSourceRanges = append(a.spec.LoadBalancerSourceRanges, Pick(g, []string{
 			"172.30.0.100/32", "172.31.0.0/17", "172.31.128.0/17", "10.244.0.0/16", "172.30.0.11/32", "0.0.0.0/0",
 			"fd00:30::100/128", "fd00:31::/65", "fd00:31:0:0:8000::/65", "fd00:244::/32", "fd00:30::11/128", "::/0",
-			"172.30.0.64/26", "fd00:30::/60", "10.244.1.0/31", "fd00:244::100/127",
+			"172.30.0.64/26", "fd00:30::/60", "0.0.0.0/0", "::/0", "10.244.1.0/31", "fd00:244::100/127",
 		}))
 	}
 }

@@ -153,13 +153,16 @@ func (g *Generator) place(e *discoveryv1.Endpoint, name string) {
 	}
 }
 
-// drawConditions changes conditions of endpoints.
+// drawConditions changes conditions of endpoints. Sometimes none is ready.
 func (g *Generator) drawConditions(a *App) {
-	contradictory := a.Contradictory()
+	contradictory, leaving := a.Contradictory(), g.Chance(25)
 	for _, s := range a.Slices {
 		for i := range s.Endpoints {
-			if g.Chance(60) {
+			if g.Chance(60) || leaving {
 				g.setConditions(&s.Endpoints[i])
+			}
+			if leaving {
+				s.Endpoints[i].Conditions.Ready, s.Endpoints[i].Conditions.Terminating = ptr.To(false), ptr.To(true)
 			}
 		}
 	}

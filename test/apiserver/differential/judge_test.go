@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -17,35 +16,6 @@ import (
 	"github.com/nftproxy/nftproxy/test/oracle"
 	"github.com/nftproxy/nftproxy/test/random"
 )
-
-// origin is a source of attempts. Its packets have the addresses of the
-// namespace, single addresses, or another address of a pool in each attempt.
-type origin struct {
-	*lab.Namespace
-	single     [2]netip.Addr
-	pool       [2]netip.Prefix
-	arrivesOn  string // interface of node1
-	isThisNode bool
-
-	clients atomic.Uint32
-}
-
-// client returns a source address. It is invalid if the kernel chooses it.
-func (o *origin) client(f int) netip.Addr {
-	if o.pool[f].IsValid() {
-		size := uint32(1) << min(15, o.pool[f].Addr().BitLen()-o.pool[f].Bits())
-		return lab.AddrIn(o.pool[f], 1+int(o.clients.Add(1)%(size-2)))
-	}
-	return o.single[f]
-}
-
-// example returns a source address. The oracle allows the same for all.
-func (o *origin) example(f int) netip.Addr {
-	if client := o.client(f); client.IsValid() {
-		return client
-	}
-	return o.Addrs()[f]
-}
 
 // outcomes is a set of outcomes of attempts.
 type outcomes map[string]bool
@@ -119,28 +89,21 @@ func (j *judge) allowed(p probe, q oracle.Connection) outcomes {
 	return all
 }
 
-// run judges probes concurrently and returns those that differ.
-func (j *judge) run(ctx context.Context, probes []probe) []difference {
+// collect calls find for n indexes, several at a time, and returns what
+// differs.
+func collect(n int, find func(int) difference) (found []difference) {
 	const concurrent = 60
-	var (
-		wait  sync.WaitGroup
-		mu    sync.Mutex
-		found []difference
-	)
-	slots := make(chan struct{}, concurrent)
-	for _, p := range probes {
+	var wait sync.WaitGroup
+	slots, all := make(chan struct{}, concurrent), make([]difference, n)
+	for i := range n {
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
-			if d := j.judge(ctx, p); d.isDifferent() {
-				mu.Lock()
-				defer mu.Unlock()
-				found = append(found, d)
-			}
+			all[i] = find(i)
 		})
 	}
 	wait.Wait()
-	return found
+	return slices.DeleteFunc(all, func(d difference) bool { return !d.isDifferent() })
 }
 
 // shortly leaves time for the second SYN: kube-proxy refuses with ICMP, which

@@ -41,7 +41,7 @@ func (d *difference) knownReason() string {
 		return "an endpoint is in a service CIDR; kube-proxy sends packets to it, nftproxy ignores it"
 	case withoutPortNumber(d.app):
 		return "a port of an EndpointSlice has no number; kube-proxy ignores it, for nftproxy it means all ports"
-	case d.from == "a1" && anyEndpoint(d.app, func(e discoveryv1.Endpoint) bool { return e.NodeName == nil }):
+	case d.from == fromA1 && anyEndpoint(d.app, func(e discoveryv1.Endpoint) bool { return e.NodeName == nil }):
 		return "an endpoint without a node reaches itself; kube-proxy does not masquerade it, so it gets no answer"
 	}
 	return ""

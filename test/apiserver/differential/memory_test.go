@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -29,23 +28,22 @@ const maxMemories = 16
 // remember makes memories at frontends of a state, before it changes.
 func (j *judge) remember(ctx context.Context, g *random.Generator, s *random.State) (all []*memory) {
 	var candidates []probe
-	claims := claimsOf(s)
-	for _, a := range s.Apps {
-		for _, p := range frontends(a) {
-			switch {
-			case p.affinity:
-				p.Kind, p.from = withAffinity, "outside"
-			case p.Network == "udp":
-				p.Kind, p.from = inUDPFlow, random.Pick(g, []string{"client", "pod1"})
-			default:
-				continue
-			}
-			if !p.To.Addr().IsLoopback() && claims[p.Frontend.String()] == 1 {
-				candidates = append(candidates, p)
-			}
+	for _, p := range claimsOf(s) {
+		if p.contested || p.To.Addr().IsLoopback() {
+			continue
+		}
+		p.Kind = inUDPFlow
+		if p.affinity {
+			p.Kind = withAffinity
+		}
+		if p.affinity || p.Network == "udp" {
+			candidates = append(candidates, p)
 		}
 	}
 	for _, p := range some(g, candidates, maxMemories) {
+		if p.from = fromOutside; !p.affinity {
+			p.from = random.Pick(g, []int{fromClient, fromPod1})
+		}
 		for i := range j.sides {
 			if m := j.rememberOne(ctx, p, i); m != nil {
 				all = append(all, m)
@@ -86,36 +84,29 @@ func (j *judge) rememberOne(ctx context.Context, p probe, i int) *memory {
 
 // review judges memories after changes. Proxies delete stale flows shortly
 // after a change.
-func (j *judge) review(ctx context.Context, memories []*memory, before, after *random.State) (found []difference) {
-	var wait sync.WaitGroup
-	var mu sync.Mutex
+func (j *judge) review(ctx context.Context, memories []*memory, before, after *random.State) []difference {
 	claims := claimsOf(after)
-	for _, m := range memories {
-		wait.Go(func() {
-			d := difference{probe: m.probe, before: m.app}
-			d.app = after.Named(m.app.Name())
-			if m.flow != nil {
-				defer m.flow.Close()
+	return collect(len(memories), func(i int) difference {
+		m := memories[i]
+		d := difference{probe: m.probe, before: m.app}
+		d.app = after.Named(m.app.Name())
+		if m.flow != nil {
+			defer m.flow.Close()
+		}
+		if claims[m.Frontend.String()].contested {
+			return difference{}
+		}
+		d.want = j.remembered(m, isCertain(m.app, d.app) && before.Node.Zone == after.Node.Zone)
+		for range 4 {
+			out := j.sides[m.side].review(ctx, m)
+			if d.got[m.side] = (outcomes{out: true}); d.want[out] || d.want[noAnswer] && !isAnswer(out) {
+				return difference{}
 			}
-			if claims[m.Frontend.String()] > 1 {
-				return
-			}
-			d.want = j.remembered(m, isCertain(m.app, d.app) && before.Node.Zone == after.Node.Zone)
-			for range 4 {
-				out := j.sides[m.side].review(ctx, m)
-				if d.got[m.side] = (outcomes{out: true}); d.want[out] || d.want[noAnswer] && !isAnswer(out) {
-					return
-				}
-				time.Sleep(time.Second / 2)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			d.wrong[m.side] = true
-			found = append(found, d)
-		})
-	}
-	wait.Wait()
-	return found
+			time.Sleep(time.Second / 2)
+		}
+		d.wrong[m.side] = true
+		return d
+	})
 }
 
 // remembered returns what is allowed for a memory: servers, or no answer. If it

@@ -1,8 +1,10 @@
 package differential
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -14,23 +16,14 @@ import (
 // probe is an origin and a destination.
 type probe struct {
 	frontend.Frontend             // of the network http for a request to a health check
-	from              string      // the name of an origin
+	from              int         // the index of an origin
 	app               *random.App // nil for destinations of no Service
 	affinity          bool
 	contested         bool // several apps claim the frontend
 }
 
-func (p probe) String() string {
-	return fmt.Sprintf("%s: %s -> %s %v", p.Kind, p.from, p.Network, p.To)
-}
-
 // family returns 0 for IPv4, 1 for IPv6.
-func (p probe) family() int {
-	if p.To.Addr().Is4() {
-		return 0
-	}
-	return 1
-}
+func (p probe) family() int { return map[bool]int{true: 0, false: 1}[p.To.Addr().Is4()] }
 
 // Kinds of destinations besides frontends.
 const (
@@ -42,131 +35,79 @@ const (
 	withAffinity  frontend.Kind = "client with affinity after changes"
 )
 
-// origins returns the names of all origins.
-func origins() []string {
-	return []string{
-		"client", "outside", "elsewhere", "remote pods", "pods", "pod1", "a1", "node1", "node1-second",
-	}
-}
-
-// limits of the number of probes of a step.
-const (
-	maxPositive = 130
-	maxNegative = 20
-)
-
 // probes returns probes of a state, a random selection. before is the state
 // before the last changes.
-func probesOf(g *random.Generator, before, after *random.State) []probe {
-	var positive, negative, all []probe
-	known := claimsOf(after)
+func (s *side) probes(g *random.Generator, before, after *random.State) (all []probe) {
+	var positive, negative []probe
+	claims, had := claimsOf(after), claimsOf(before)
+	for _, p := range claims {
+		positive = append(positive, s.fromAll(p)...)
+	}
+	for name, p := range had {
+		if _, ok := claims[name]; !ok {
+			p.Kind, p.app = toRemoved, nil
+			negative = append(negative, s.fromAll(p)...)
+		}
+	}
+	other := func(kind frontend.Kind, network string, to netip.AddrPort, a *random.App) probe {
+		return probe{Frontend: frontend.Frontend{Kind: kind, Network: network, To: to}, app: a}
+	}
 	for _, a := range after.Apps {
-		for _, p := range frontends(a) {
-			p.contested = known[p.Frontend.String()] > 1
-			positive = append(positive, fromAll(p)...)
+		all = append(all, other(toHealthCheck, "http", netip.AddrPortFrom(s.Node1.IPv4, uint16(31500+a.Slot)), a))
+		if a.Live == nil {
+			continue
 		}
-		negative = append(negative, fromAll(wrongPort(a))...)
-		all = append(all, healthCheck(a))
-	}
-	for _, a := range before.Apps {
-		for _, p := range frontends(a) {
-			if known[p.Frontend.String()] == 0 {
-				p.Kind, p.app = toRemoved, nil
-				negative = append(negative, fromAll(p)...)
-			}
+		if addr, err := netip.ParseAddr(a.Live.Spec.ClusterIP); err == nil {
+			negative = append(negative, s.fromAll(other(toWrongPort, "tcp", netip.AddrPortFrom(addr, 9999), a))...)
 		}
 	}
-	for _, ranges := range [][]netip.Prefix{lab.ServiceRanges(), random.SecondServiceRanges()} {
-		for _, prefix := range ranges {
-			to := netip.AddrPortFrom(lab.AddrIn(prefix, 16+g.IntN(200)), 80)
-			f := frontend.Frontend{Kind: toUnallocated, Network: "tcp", To: to}
-			if known[f.String()] == 0 {
-				negative = append(negative, fromAll(probe{Frontend: f})...)
-			}
+	for _, prefix := range slices.Concat(lab.ServiceRanges(), random.SecondServiceRanges()) {
+		p := other(toUnallocated, "tcp", netip.AddrPortFrom(lab.AddrIn(prefix, 16+g.IntN(200)), 80), nil)
+		if _, ok := claims[p.Frontend.String()]; !ok {
+			negative = append(negative, s.fromAll(p)...)
 		}
 	}
-	all = append(all, some(g, positive, maxPositive)...)
-	return append(all, some(g, negative, maxNegative)...)
-}
-
-// claimsOf returns how many apps have each destination as a frontend.
-func claimsOf(s *random.State) map[string]int {
-	all := map[string]int{}
-	for _, a := range s.Apps {
-		seen := map[string]bool{}
-		for _, p := range frontends(a) {
-			if !seen[p.Frontend.String()] {
-				seen[p.Frontend.String()] = true
-				all[p.Frontend.String()]++
-			}
-		}
-	}
-	return all
+	const maxPositive, maxNegative = 130, 20
+	return slices.Concat(all, some(g, positive, maxPositive), some(g, negative, maxNegative))
 }
 
 // some returns a random selection.
 func some(g *random.Generator, probes []probe, n int) []probe {
+	text := func(p probe) string { return fmt.Sprint(p.Frontend, p.from) }
+	slices.SortFunc(probes, func(a, b probe) int { return cmp.Compare(text(a), text(b)) }) // a map has no order
 	g.Shuffle(len(probes), func(i, j int) { probes[i], probes[j] = probes[j], probes[i] })
 	return probes[:min(n, len(probes))]
 }
 
 // fromAll returns the probe from all origins.
-func fromAll(p probe) []probe {
-	if !p.To.IsValid() {
-		return nil
+func (s *side) fromAll(p probe) (all []probe) {
+	for p.from = range s.origins {
+		if !p.To.Addr().IsLoopback() || p.from == fromNode1 {
+			all = append(all, p)
+		}
 	}
-	var all []probe
-	for _, p.from = range origins() {
-		if p.To.Addr().IsLoopback() && p.from != "node1" {
+	return all
+}
+
+// claimsOf returns a probe of each frontend that packets reach, without an
+// origin. It includes Services that proxies must ignore.
+func claimsOf(s *random.State) map[string]probe {
+	all := map[string]probe{}
+	nodes := append(slices.Concat(random.NodeAddrs(), random.SecondAddrs()),
+		netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())
+	for _, a := range s.Apps {
+		if a.Live == nil {
 			continue
 		}
-		all = append(all, p)
-	}
-	return all
-}
-
-// frontends returns a probe of each frontend that packets reach, without an
-// origin. It includes Services that proxies must ignore.
-func frontends(a *random.App) (all []probe) {
-	if a.Live == nil {
-		return nil
-	}
-	for _, f := range frontend.Of(a.Live, nodeIPs()...) {
-		if random.IsRouted(f.To.Addr()) {
-			all = append(all, probe{
-				Frontend: f, app: a,
-				affinity: a.Live.Spec.SessionAffinity == corev1.ServiceAffinityClientIP,
-			})
+		for _, f := range frontend.Of(a.Live, nodes...) {
+			other, contested := all[f.String()]
+			if random.IsRouted(f.To.Addr()) {
+				all[f.String()] = probe{
+					Frontend: f, app: a, contested: contested && (other.contested || other.app != a),
+					affinity: a.Live.Spec.SessionAffinity == corev1.ServiceAffinityClientIP,
+				}
+			}
 		}
 	}
 	return all
-}
-
-// nodeIPs returns addresses of node1.
-func nodeIPs() []netip.Addr {
-	second := random.SecondAddrs()
-	return []netip.Addr{
-		netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("fd00:30::11"), second[0], second[1],
-		netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback(),
-	}
-}
-
-// wrongPort returns a probe of a port that the ClusterIP does not have.
-func wrongPort(a *random.App) probe {
-	if a.Live == nil {
-		return probe{}
-	}
-	addr, err := netip.ParseAddr(a.Live.Spec.ClusterIP)
-	if err != nil {
-		return probe{}
-	}
-	to := netip.AddrPortFrom(addr, 9999)
-	return probe{Frontend: frontend.Frontend{Kind: toWrongPort, Network: "tcp", To: to}, app: a}
-}
-
-// healthCheck returns a request to the health-check NodePort, whether the
-// Service has one or not.
-func healthCheck(a *random.App) probe {
-	to := netip.AddrPortFrom(netip.MustParseAddr("172.30.0.11"), uint16(31500+a.Slot))
-	return probe{Frontend: frontend.Frontend{Kind: toHealthCheck, Network: "http", To: to}, from: "client", app: a}
 }

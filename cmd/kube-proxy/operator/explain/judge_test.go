@@ -91,7 +91,11 @@ func newJudge(t *testing.T, f nft.Family, seed uint64) *judge {
 	tabletest.NewNode(t)
 	j := &judge{
 		Random: tabletest.NewRandom(seed, 3, f), seen: make(map[ruleset.Reason]int),
-		host: host{slices.Concat(random.NodeAddrs(), random.SecondAddrs())},
+		host: host{slices.Concat(random.NodeAddrs(), random.SecondAddrs(), []netip.Addr{
+			// A program of this node listens at these addresses of a service
+			// CIDR.
+			lab.AddrIn(lab.ServiceRanges()[0], 99), lab.AddrIn(lab.ServiceRanges()[1], 99),
+		})},
 	}
 	j.rules = j.randomRules()
 	j.Config = oracle.Config{
