@@ -23,15 +23,15 @@ const (
 // the table (fewer if net.netfilter.nf_conntrack_max of the initial
 // namespace is lower), and the flows that a pass read.
 func BenchmarkClean500k(b *testing.B) {
-	ns := newNamespace(b)
-	c := ns.open(b)
+	nstest.Enter(b)
+	c := open(b)
 	n := min(benchmarkFlows, flowLimit(b))
-	fill := func() {
-		if err := ns.injector(b).fill(n); err != nil {
+	refill := func() {
+		if err := fill(c, n); err != nil {
 			b.Fatalf("fill the table: %v", err)
 		}
 	}
-	fill()
+	refill()
 	endpoints := []netip.AddrPort{addrPort("10.244.0.5:53")}
 	other := FrontendChange{Frontend: addrPort("10.96.0.11:53"), Endpoints: endpoints}
 	all := FrontendChange{Frontend: addrPort("10.96.0.10:53"), Endpoints: endpoints}
@@ -46,17 +46,25 @@ func BenchmarkClean500k(b *testing.B) {
 		stale.Endpoints = nil
 		nstest.ResetPeakMemory(b)
 		for b.Loop() {
-			stats, err := cleanChanges(context.Background(), c, stale)
+			stats, err := cleanChanges(b, c, stale)
 			if err != nil || stats.Deleted != n {
 				b.Fatalf("got %+v, %v, want %d deleted flows", stats, err, n)
 			}
 			b.StopTimer()
 			reportMemory(b)
-			fill()
+			refill()
 			b.StartTimer()
 		}
 		b.ReportMetric(float64(n), "flows")
 	})
+}
+
+// cleanChanges makes one pass for changes.
+func cleanChanges(b *testing.B, c *Conn, changes ...FrontendChange) (Stats, error) {
+	f := newFrontends()
+	f.Update(changes...)
+	todo := f.take()
+	return c.clean(b.Context(), f, &todo)
 }
 
 func benchmarkClean(b *testing.B, c *Conn, changes ...FrontendChange) {
@@ -65,7 +73,7 @@ func benchmarkClean(b *testing.B, c *Conn, changes ...FrontendChange) {
 	var stats Stats
 	for b.Loop() {
 		var err error
-		if stats, err = cleanChanges(context.Background(), c, changes...); err != nil || stats.Deleted != 0 {
+		if stats, err = cleanChanges(b, c, changes...); err != nil || stats.Deleted != 0 {
 			b.Fatalf("got %+v, %v, want no deleted flows", stats, err)
 		}
 	}
@@ -81,12 +89,12 @@ func benchmarkClean(b *testing.B, c *Conn, changes ...FrontendChange) {
 // BenchmarkSelect200k selects connections in a table of 200,000 UDP flows: all,
 // and those to a frontend without any.
 func BenchmarkSelect200k(b *testing.B) {
-	ns := newNamespace(b)
+	nstest.Enter(b)
+	c := open(b)
 	n := min(200_000, flowLimit(b))
-	if err := ns.injector(b).fill(n); err != nil {
+	if err := fill(c, n); err != nil {
 		b.Fatal(err)
 	}
-	c := ns.open(b)
 	for name, addr := range map[string]netip.Addr{"all": addr("10.96.0.10"), "none": addr("10.96.0.11")} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -106,14 +114,14 @@ func BenchmarkSelect200k(b *testing.B) {
 }
 
 // fill adds n flows to one VIP. It does not keep all of them in memory.
-func (in injector) fill(n int) error {
+func fill(c *Conn, n int) error {
 	batch := manyFlows(128)
 	for i := 0; i < n; i += len(batch) {
 		batch = batch[:min(len(batch), n-i)]
 		for j := range batch {
 			batch[j] = batch[j].fromClient(netip.AddrPortFrom(numbered(11, i+j), 4000))
 		}
-		if err := in.addBatch(batch); err != nil {
+		if err := addBatch(c, batch); err != nil {
 			return fmt.Errorf("after %d flows: %w", i, err)
 		}
 	}
@@ -146,13 +154,14 @@ func BenchmarkManyChanges200k(b *testing.B) {
 	for _, rate := range []int{10, 100} { // changes per second
 		for _, n := range []int{1, 50} {
 			b.Run(fmt.Sprintf("%d per second, %d frontends", rate, n), func(b *testing.B) {
-				ns := newNamespace(b)
+				nstest.Enter(b)
 				flows := min(200_000, flowLimit(b))
-				if err := ns.injector(b).fill(flows); err != nil {
+				conn := open(b)
+				if err := fill(conn, flows); err != nil {
 					b.Fatal(err)
 				}
 				passes := 0
-				c := ns.open(b).NewCleaner(CleanerConfig{Report: func(r Result) { passes++ }})
+				c := conn.NewCleaner(CleanerConfig{Report: func(r Result) { passes++ }})
 				for b.Loop() {
 					manyChanges(b, c, time.Second/time.Duration(rate), n)
 				}
@@ -207,13 +216,14 @@ func BenchmarkRemovals1M(b *testing.B) {
 		"all connections":        {1, 8080, often},
 	} {
 		b.Run(name, func(b *testing.B) {
-			ns := newNamespace(b)
+			nstest.Enter(b)
 			flows := min(1_000_000, flowLimit(b))
-			if err := ns.injector(b).fillTCP(flows, tc.ports); err != nil {
+			conn := open(b)
+			if err := fillTCP(conn, flows, tc.ports); err != nil {
 				b.Fatal(err)
 			}
 			r := &removalBenchmark{port: tc.port, interval: tc.interval}
-			r.cleaner = ns.open(b).NewCleaner(CleanerConfig{Slow: true, Report: r.passed})
+			r.cleaner = conn.NewCleaner(CleanerConfig{Slow: true, Report: r.passed})
 			for b.Loop() {
 				r.run(b)
 			}
@@ -223,7 +233,7 @@ func BenchmarkRemovals1M(b *testing.B) {
 }
 
 // fillTCP adds n connections to 1000 endpoints, with ports from 8080 on.
-func (in injector) fillTCP(n, ports int) error {
+func fillTCP(c *Conn, n, ports int) error {
 	const endpoints = 1000
 	batch := make([]trackedFlow, 0, 128)
 	for i := range n {
@@ -231,7 +241,7 @@ func (in injector) fillTCP(n, ports int) error {
 		flow.reply.src = netip.AddrPortFrom(numbered(10, 1<<16+i%endpoints), uint16(8080+i/endpoints%ports))
 		batch = append(batch, flow.fromClient(netip.AddrPortFrom(numbered(11, i), 4000)))
 		if len(batch) == cap(batch) || i == n-1 {
-			if err := in.addBatch(batch); err != nil {
+			if err := addBatch(c, batch); err != nil {
 				return fmt.Errorf("after %d flows: %w", i, err)
 			}
 			batch = batch[:0]

@@ -38,8 +38,27 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
+// filterFlows returns flows that differ in each field that filters use.
+func filterFlows() (flows []trackedFlow) {
+	for line := range strings.Lines(`udp 10.0.0.1:4000 -> 10.96.0.10:53 -> 10.244.0.5:53
+udp 10.0.0.1:4001 -> 10.96.0.11:53 -> 10.244.0.5:53
+udp 10.0.0.1:4002 -> 10.96.0.10:54 -> 10.244.0.6:53
+tcp 10.0.0.1:4000 -> 10.96.0.10:53 -> 10.244.0.5:53
+udp 10.0.0.2:4000 -> 10.96.0.10:53 -> 10.244.0.5:53 zone 7
+udp 10.0.0.2:4000 -> 10.96.0.10:53 -> 10.244.0.6:53 original zone 8
+udp 10.0.0.3:4000 -> 10.96.0.10:53 -> 10.244.0.5:53 reply zone 9
+udp [fd00::1]:4000 -> [fd96::10]:53 -> [fd24::5]:53
+udp [fd00::1]:4001 -> [fd96::11]:53 -> [fd24::5]:53
+udp [fd00::1]:4002 -> [fd96::10]:54 -> [fd24::6]:53
+tcp [fd00::1]:4000 -> [fd96::10]:53 -> [fd24::5]:53
+udp [fd00::2]:4000 -> [fd96::10]:53 -> [fd24::5]:53 zone 7`) {
+		flows = append(flows, parseFlow(line))
+	}
+	return flows
+}
+
 func TestDecodeFlow(t *testing.T) {
-	want := newFlow(udp, "10.1.0.2:40000", "10.96.0.10:53", "10.2.0.2:5353").inZone(7, zoneBoth)
+	want := parseFlow("udp 10.1.0.2:40000 -> 10.96.0.10:53 -> 10.2.0.2:5353 zone 7")
 	want.id, want.status = 0x1b2c3d4e, 0x28
 	got, err := decodeFlow(unhex(t, dumpedFlow))
 	if err != nil || got != want {
@@ -137,6 +156,46 @@ func resized(b []byte, leaf *int, length int) (out []byte, same bool) {
 		out = append(out, make([]byte, nfnetlink.Align(len(out))-len(out))...)
 	})
 	return out, same
+}
+
+// The state is the state of the protocol, or whether an answer was seen.
+func TestStateName(t *testing.T) {
+	state := func(kind uint16, state uint8) []byte {
+		var w nfnetlink.Writer
+		info := w.Nest(ctaProtoInfo)
+		nest := w.Nest(kind)
+		w.Uint8(ctaState, state)
+		w.Unnest(nest)
+		w.Unnest(info)
+		return w.Buf
+	}
+	status := func(bits uint32) []byte {
+		var w nfnetlink.Writer
+		w.Uint32(ctaStatus, bits)
+		return w.Buf
+	}
+	for _, tc := range []struct {
+		protocol   uint8
+		attributes []byte
+		want       string
+	}{
+		{tcp, state(ctaProtoInfoTCP, 1), "SYN_SENT"},
+		{tcp, state(ctaProtoInfoTCP, 3), "ESTABLISHED"},
+		{tcp, state(ctaProtoInfoTCP, 7), "TIME_WAIT"},
+		{tcp, state(ctaProtoInfoTCP, 99), "STATE99"},
+		{tcp, status(statusAssured), "NONE"},
+		{tcp, status(statusAssured | statusSeenReply | statusOffload), "OFFLOAD"},
+		{sctp, state(ctaProtoInfoSCTP, 4), "ESTABLISHED"},
+		{udp, status(statusAssured), "REPLIED"},
+		{udp, status(1 << 3), "UNREPLIED"},
+		{udp, nil, "UNREPLIED"},
+	} {
+		flow := trackedFlow{protocol: tc.protocol}
+		nfnetlink.EachAttr(tc.attributes, flow.setAttr)
+		if got := flow.stateName(); got != tc.want {
+			t.Errorf("protocol %d, %x: got %s, want %s", tc.protocol, tc.attributes, got, tc.want)
+		}
+	}
 }
 
 func TestDecodeFlowDoesNotAllocate(t *testing.T) {

@@ -4,19 +4,36 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 const (
-	udp = unix.IPPROTO_UDP
-	tcp = unix.IPPROTO_TCP
+	udp  = unix.IPPROTO_UDP
+	tcp  = unix.IPPROTO_TCP
+	sctp = unix.IPPROTO_SCTP
+
+	// statusAssured is IPS_SEEN_REPLY, IPS_ASSURED and IPS_CONFIRMED.
+	statusAssured = 1<<1 | 1<<2 | 1<<3
 )
+
+var protocols = map[string]uint8{"udp": udp, "tcp": tcp, "sctp": sctp}
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+
+func addrPorts(all ...string) (out []netip.AddrPort) {
+	for _, s := range all {
+		out = append(out, addrPort(s))
+	}
+	return out
+}
 
 // numbered returns the IPv4 address PREFIX.X.X.X that ends with a number.
 func numbered(prefix byte, n int) netip.Addr {
@@ -33,9 +50,36 @@ func newFlow(protocol uint8, client, frontend, endpoint string) trackedFlow {
 	}
 }
 
-func (f trackedFlow) inZone(id uint16, direction zoneDirection) trackedFlow {
-	f.zone = zone{id, direction}
-	return f
+// parseFlow returns the flow of a line:
+//
+//	tcp SYN_SENT 10.0.0.1:4000 -> 10.96.0.10:80 -> 10.244.0.5:8080 zone 7 # comment
+//
+// The state, the endpoint and the zone can be left out. "original zone 7" and
+// "reply zone 7" are zones of one direction.
+func parseFlow(line string) trackedFlow {
+	line, _, _ = strings.Cut(line, "#")
+	words := strings.Fields(strings.ReplaceAll(line, "->", ""))
+	protocol, state := protocols[words[0]], uint8(0)
+	states := tcpStates[:]
+	if protocol == sctp {
+		states = sctpStates[:]
+	}
+	if at := slices.Index(states, words[1]); at >= 0 {
+		state, words = uint8(at), words[1:]
+	}
+	client, frontend, words := words[1], words[2], words[3:]
+	endpoint := frontend
+	if len(words) > 0 && strings.Contains(words[0], ":") {
+		endpoint, words = words[0], words[1:]
+	}
+	flow := newFlow(protocol, client, frontend, endpoint)
+	flow.state = state
+	if n := len(words); n > 0 {
+		id, _ := strconv.Atoi(words[n-1])
+		directions := map[string]zoneDirection{"original": zoneOriginal, "reply": zoneReply, "zone": zoneBoth}
+		flow.zone = zone{uint16(id), directions[words[0]]}
+	}
+	return flow
 }
 
 func (f trackedFlow) fromClient(client netip.AddrPort) trackedFlow {
@@ -51,6 +95,17 @@ func manyFlows(n int) []trackedFlow {
 		flows[i] = flow.fromClient(netip.AddrPortFrom(numbered(11, i), 4000))
 	}
 	return flows
+}
+
+// open opens the table of the thread's namespace until the test ends.
+func open(t testing.TB) *Conn {
+	t.Helper()
+	c, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 // mustYield returns the flows of a dump, and fails the test at its first
@@ -69,14 +124,16 @@ func mustYield(t testing.TB, flows iter.Seq2[trackedFlow, error]) iter.Seq[track
 	}
 }
 
-// list returns all flows of the table without their IDs and status, which
-// are not predictable.
+// list returns all flows of the table, without the fields that are not
+// predictable. It leaves out ICMPv6, which the kernel itself sends.
 func list(t testing.TB, c *Conn) []trackedFlow {
 	t.Helper()
 	var flows []trackedFlow
 	for flow := range mustYield(t, c.listFlows(Selection{})) {
-		flow.id, flow.status = 0, 0
-		flows = append(flows, flow)
+		if flow.protocol != unix.IPPROTO_ICMPV6 {
+			flow.id, flow.status, flow.state = 0, 0, 0
+			flows = append(flows, flow)
+		}
 	}
 	return flows
 }
@@ -90,28 +147,91 @@ func wantFlows(t testing.TB, c *Conn, want []trackedFlow) {
 }
 
 func sameFlows(a, b []trackedFlow) bool {
-	order := func(x, y trackedFlow) int {
-		return slices.Compare(flowPayload(x), flowPayload(y))
-	}
+	order := func(x, y trackedFlow) int { return slices.Compare(flowPayload(x), flowPayload(y)) }
 	return slices.Equal(slices.SortedFunc(slices.Values(a), order), slices.SortedFunc(slices.Values(b), order))
 }
 
-// find returns the one flow from a client, with its ID.
-func find(t testing.TB, c *Conn, client netip.AddrPort) trackedFlow {
+// add adds flows to the table, as conntrackd does.
+func add(t testing.TB, c *Conn, flows ...trackedFlow) {
 	t.Helper()
-	found := findAll(t, c, client)
-	if len(found) != 1 {
-		t.Fatalf("got %d flows from %v, want 1: %v", len(found), client, found)
-	}
-	return found[0]
-}
-
-func findAll(t testing.TB, c *Conn, client netip.AddrPort) (found []trackedFlow) {
-	t.Helper()
-	for flow := range mustYield(t, c.listFlows(Selection{})) {
-		if flow.original.src == client {
-			found = append(found, flow)
+	for batch := range slices.Chunk(flows, 128) {
+		if err := addBatch(c, batch); err != nil {
+			t.Fatalf("add flows: %v", err)
 		}
 	}
-	return found
+}
+
+func addBatch(c *Conn, flows []trackedFlow) error {
+	w := nfnetlink.Writer{Seq: c.calls.Seq}
+	for i, flow := range flows {
+		flags := uint16(unix.NLM_F_CREATE | unix.NLM_F_EXCL)
+		if i == len(flows)-1 {
+			flags |= unix.NLM_F_ACK
+		}
+		writeNew(&w, flags, flow)
+	}
+	return c.calls.Request(&w, func(nfnetlink.Message) error { return nil })
+}
+
+func writeNew(w *nfnetlink.Writer, flags uint16, flow trackedFlow) {
+	const ctaTimeout = 7
+	at := w.Begin(messageNew, flags, flow.family(), 0)
+	if flow.protocol != udp && flow.translated() {
+		writeTranslation(w, flow.reply.src)
+		flow.reply.src = flow.original.dst
+	}
+	writeFlow(w, flow)
+	w.Uint32(ctaTimeout, 3600)
+	w.End(at)
+}
+
+// writeTranslation writes CTA_NAT_DST, so that the kernel knows that it
+// translates the destination.
+func writeTranslation(w *nfnetlink.Writer, to netip.AddrPort) {
+	const ctaNATDst, protocol, portMin, portMax = 13, 3, 1, 2
+	nat := w.Nest(ctaNATDst)
+	for _, kind := range []uint16{1, 2} { // the first and the last address; 4 and 5 for IPv6
+		w.Addr(kind, kind+3, to.Addr())
+	}
+	nest := w.Nest(protocol)
+	w.Uint16(portMin, to.Port())
+	w.Uint16(portMax, to.Port())
+	w.Unnest(nest)
+	w.Unnest(nat)
+}
+
+// writeFlow writes the attributes of a flow in the format of a dump. The flow is
+// assured, except an attempt to connect.
+func writeFlow(w *nfnetlink.Writer, flow trackedFlow) {
+	zones := [3]uint16{}
+	zones[flow.zone.direction] = flow.zone.id
+	writeTuple(w, ctaTupleOrig, flow.protocol, flow.original, zones[zoneOriginal])
+	writeTuple(w, ctaTupleReply, flow.protocol, flow.reply, zones[zoneReply])
+	if zones[zoneBoth] != 0 {
+		w.Uint16(ctaZone, zones[zoneBoth])
+	}
+	if flow.state != 0 {
+		writeState(w, flow)
+	}
+	if flow.protocol != tcp || flow.state != tcpSynSent {
+		w.Uint32(ctaStatus, statusAssured)
+	}
+	w.Uint32(ctaID, flow.id)
+}
+
+func writeState(w *nfnetlink.Writer, flow trackedFlow) {
+	kind := uint16(ctaProtoInfoTCP)
+	if flow.protocol == sctp {
+		kind = ctaProtoInfoSCTP
+	}
+	info := w.Nest(ctaProtoInfo)
+	nest := w.Nest(kind)
+	w.Uint8(ctaState, flow.state)
+	if flow.protocol == sctp {
+		const tagOriginal, tagReply = 2, 3
+		w.Uint32(tagOriginal, 1)
+		w.Uint32(tagReply, 1)
+	}
+	w.Unnest(nest)
+	w.Unnest(info)
 }

@@ -2,177 +2,254 @@ package conntrack
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/nft/nfnetlink"
+	"github.com/nftproxy/nftproxy/test/script"
 )
 
-// script replaces the kernel for answers that real kernels rarely send. Its
-// functions return the answers to the requests on a socket. They are called
-// with the sequence number of the request, which counts from 1.
-type script []func(seq uint32) []byte
-
-func (s script) socket(t *testing.T) *nfnetlink.Socket {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
+// Scripts about the fates of flows run twice: a pass for few frontends makes
+// narrow dumps, and a pass for many makes one wide dump.
+func TestFates(t *testing.T) {
+	for name, more := range map[string]int{"narrow": 0, "wide": 20} {
+		t.Run(name, func(t *testing.T) {
+			run(t, "testdata/fates", func(s *story, _ *script.Env) { s.more = more })
+		})
 	}
-	t.Cleanup(func() {
-		unix.Close(fds[0])
-		unix.Close(fds[1])
+}
+
+func TestScripts(t *testing.T) { run(t, "testdata/scripts", func(*story, *script.Env) {}) }
+
+// Scripts about packets run for both families, each with flows in the default
+// zone and with flows in another zone.
+func TestPackets(t *testing.T) {
+	for family, names := range map[string][]string{
+		"ipv4": {"CLIENT=10.1.1.2", "VIP=10.1.96.10", "NODE=192.0.2.1", "OTHER=192.0.2.3", "ANY=0.0.0.0",
+			"A=10.1.2.2", "B=10.1.2.3", "C=10.1.2.4"},
+		"ipv6": {"CLIENT=[fd01:1::2]", "VIP=[fd01:96::10]", "NODE=[fd01::1]", "OTHER=[fd01::3]", "ANY=[::]",
+			"A=[fd01:2::2]", "B=[fd01:2::3]", "C=[fd01:2::4]"},
+	} {
+		for _, zone := range []string{"0", "7"} {
+			t.Run(family+" zone "+zone, func(t *testing.T) {
+				run(t, "testdata/packets", func(s *story, e *script.Env) {
+					e.Vars = append(append(e.Vars, "FAMILY="+family), names...)
+					s.zone = zone
+				})
+			})
+		}
+	}
+}
+
+// story is the state of a script: a node with a table of flows, and a Cleaner,
+// with a fake clock.
+type story struct {
+	packets
+	t       testing.TB
+	conn    *Conn // lists and adds flows
+	cleaner *Cleaner
+	more    int // frontends that change with each clean
+	fails   int // passes that fail
+	start   time.Time
+	passes  []string
+	flows   []trackedFlow
+	lines   []string // that describe flows, without their fates
+}
+
+// run runs the scripts of a directory.
+func run(t *testing.T, dir string, setup func(*story, *script.Env)) {
+	script.Run(t, script.Suite{Dir: dir, Namespace: true, FakeClock: true, Setup: func(e *script.Env) (
+		map[string]script.Command, error) {
+		s := &story{t: e.T, conn: open(e.T), start: time.Now()}
+		s.packets.t = e.T
+		setup(s, e)
+		addNode(e.T, s.conn)
+		s.run()
+		return map[string]script.Command{
+			"add": s.add, "clean": s.clean, "flows": s.list, "pass": s.pass, "passes": s.takePasses,
+			"fail": s.fail, "select": s.selectFlows, "dnat": s.dnat, "ask": s.ask, "send": s.send,
+			"frontend":  s.update(FrontendChange{}),
+			"begins":    s.update(FrontendChange{Check: true}),
+			"gone":      s.update(FrontendChange{Gone: true}),
+			"nodeports": s.nodePorts, "missed": s.missed, "removed": s.removed,
+		}, nil
+	}})
+}
+
+// run runs a Cleaner until the script ends. NodePorts are on all addresses.
+func (s *story) run() {
+	s.cleaner = open(s.t).NewCleaner(CleanerConfig{Report: s.passed})
+	clean := s.cleaner.clean
+	s.cleaner.clean = func(ctx context.Context, todo *check) (Stats, error) {
+		if s.fails > 0 {
+			s.fails--
+			return Stats{}, errors.New("broken")
+		}
+		return clean(ctx, todo)
+	}
+	s.cleaner.SetNodeAddrs(IPv4, []netip.Addr{IPv4.Unspecified()})
+	s.cleaner.SetNodeAddrs(IPv6, []netip.Addr{IPv6.Unspecified()})
+	ctx, cancel := context.WithCancel(context.Background())
+	var ended atomic.Bool
+	go func() {
+		if err := s.cleaner.Run(ctx); err != nil {
+			s.t.Errorf("got Run error %v, want none", err)
+		}
+		ended.Store(true)
+	}()
+	synctest.Wait()
+	s.t.Cleanup(func() {
+		cancel()
+		if synctest.Wait(); !ended.Load() {
+			s.t.Error("Run did not return after its context ended")
+		}
 	})
-	for i, answer := range s {
-		if err := unix.Send(fds[1], answer(uint32(i+1)), 0); err != nil {
-			t.Fatal(err)
+}
+
+func (s *story) passed(r Result) {
+	text := fmt.Sprintf("%v: %d changes, %d rechecks, %d dumps, %d of %d flows deleted",
+		time.Since(s.start), r.Changes, r.Rechecks, r.Dumps, r.Deleted, r.Flows)
+	if r.Err != nil {
+		text += ": " + r.Err.Error()
+	}
+	s.passes = append(s.passes, text+"\n")
+}
+
+// takePasses returns the passes since it was called last.
+func (s *story) takePasses(*script.Script, []string) (string, error) {
+	defer func() { s.passes = nil }()
+	return strings.Join(s.passes, ""), nil
+}
+
+// fail makes the next N passes fail.
+func (s *story) fail(_ *script.Script, args []string) (_ string, err error) {
+	s.fails, err = strconv.Atoi(args[0])
+	return "", err
+}
+
+// pass lets time pass.
+func (s *story) pass(_ *script.Script, args []string) (string, error) {
+	d, err := time.ParseDuration(args[0])
+	time.Sleep(d)
+	synctest.Wait()
+	return "", err
+}
+
+// update returns the step that changes a frontend. It is followed by the
+// endpoints.
+func (s *story) update(change FrontendChange) script.Command {
+	return func(_ *script.Script, args []string) (string, error) {
+		all := addrPorts(args...)
+		change.Frontend, change.Endpoints = all[0], all[1:]
+		s.cleaner.Update(change)
+		return "", nil
+	}
+}
+
+// nodePorts sets the addresses that NodePorts listen on.
+func (s *story) nodePorts(_ *script.Script, args []string) (string, error) {
+	var addrs []netip.Addr
+	for _, a := range args {
+		addrs = append(addrs, addr(a))
+	}
+	s.cleaner.SetNodeAddrs(familyOf(addrs[0]), addrs)
+	return "", nil
+}
+
+// missed reports TCP frontends, of one family, whose rules were missing.
+func (s *story) missed(_ *script.Script, args []string) (string, error) {
+	all := addrPorts(args...)
+	s.cleaner.Miss(familyOf(all[0].Addr()), all)
+	return "", nil
+}
+
+// removed reports the removal of an endpoint: PROTOCOL ENDPOINT FRONTEND...
+func (s *story) removed(_ *script.Script, args []string) (string, error) {
+	r := removalOf(args[1], args[2:]...)
+	r.Protocol = protocols[args[0]]
+	r.Done = func(n int) { s.passes = append(s.passes, fmt.Sprintf("%s: %d connections\n", args[1], n)) }
+	s.cleaner.Remove(r)
+	return "", nil
+}
+
+// add adds the flows of a file to the table. The first word of each line is the
+// fate of the flow.
+func (s *story) add(sc *script.Script, args []string) (string, error) {
+	for line := range strings.Lines(sc.ReadFile(args[0])) {
+		_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
+		if line = strings.TrimSpace(line); line != "" {
+			flow := parseFlow(line)
+			add(s.t, s.conn, flow)
+			flow.state = 0
+			s.flows, s.lines = append(s.flows, flow), append(s.lines, line)
 		}
 	}
-	return &nfnetlink.Socket{FD: fds[0]}
+	return "", nil
 }
 
-// message returns a message of the kernel that answers request seq.
-func message(kind, flags uint16, seq uint32, body func(*nfnetlink.Writer)) []byte {
-	w := nfnetlink.Writer{Seq: seq - 1}
-	at := w.Begin(kind, flags, IPv4, 0)
-	body(&w)
-	w.End(at)
-	return w.Buf
-}
-
-// conn returns a connection whose dumps the script answers.
-func (s script) conn(t *testing.T, entries uint32) *Conn {
-	count := func(seq uint32) []byte {
-		b := message(messageGetStats, 0, seq, func(w *nfnetlink.Writer) { w.Uint32(ctaStatsGlobalEntries, entries) })
-		return append(b, result(unix.NLMSG_ERROR, 0)(seq)...)
+// clean waits for the two passes for changes, and returns the fates of the
+// added flows.
+func (s *story) clean(*script.Script, []string) (string, error) {
+	s.cleaner.Update(append(changes(s.more, numberedPort), changes(s.more, numberedPort6)...)...)
+	for i := range s.more { // endpoints of other services
+		s.cleaner.Remove(removalOf(fmt.Sprintf("10.244.1.5:%d", 1000+i)), removalOf(fmt.Sprintf("[fd24::5]:%d", 1000+i)))
 	}
-	return &Conn{dumps: s.socket(t), calls: script{count}.socket(t)}
-}
-
-// dumped returns a dump of one flow that is not stale. Its messages have the
-// given flags.
-func dumped(flags uint16) func(seq uint32) []byte {
-	return func(seq uint32) []byte {
-		flow := newFlow(udp, "10.0.0.1:4000", "10.96.0.10:53", "10.244.0.5:53")
-		b := message(messageNew, flags, seq, func(w *nfnetlink.Writer) { writeFlow(w, flow) })
-		return append(b, ended(0)(seq)...)
-	}
-}
-
-// ended returns the end of a dump.
-func ended(code int32) func(seq uint32) []byte { return result(unix.NLMSG_DONE, code) }
-
-// refused returns the answer to a request that the kernel refuses.
-func refused(errno unix.Errno) func(seq uint32) []byte {
-	return result(unix.NLMSG_ERROR, -int32(errno))
-}
-
-func result(kind uint16, code int32) func(seq uint32) []byte {
-	return func(seq uint32) []byte {
-		b := make([]byte, nfnetlink.MessageHeaderLen+4)
-		binary.NativeEndian.PutUint32(b, uint32(len(b)))
-		binary.NativeEndian.PutUint16(b[4:], kind)
-		binary.NativeEndian.PutUint32(b[8:], seq)
-		binary.NativeEndian.PutUint32(b[16:], uint32(code))
-		return b
-	}
-}
-
-func TestListFlowsAnswers(t *testing.T) {
-	for name, tc := range map[string]struct {
-		script script
-		flows  int
-		want   error
-	}{
-		"complete":             {script{dumped(0)}, 1, nil},
-		"interrupted":          {script{dumped(unix.NLM_F_DUMP_INTR)}, 1, nfnetlink.ErrInterrupted},
-		"refused":              {script{refused(unix.EINVAL), dumped(0)}, 1, nil},
-		"not supported":        {script{refused(unix.EOPNOTSUPP), dumped(0)}, 1, nil},
-		"refused twice":        {script{refused(unix.EINVAL), refused(unix.EINVAL)}, 0, unix.EINVAL},
-		"not permitted":        {script{refused(unix.EPERM)}, 0, unix.EPERM},
-		"no memory at the end": {script{ended(-int32(unix.ENOMEM))}, 0, unix.ENOMEM},
-		"without an end":       {script{func(uint32) []byte { return []byte{1, 0, 0, 0} }}, 0, nfnetlink.ErrIncomplete},
-	} {
-		t.Run(name, func(t *testing.T) {
-			flows := 0
-			var got error
-			for _, err := range tc.script.conn(t, 0).listFlows(Selection{Family: IPv4, Protocol: udp}) {
-				if err != nil {
-					got = err
-				} else {
-					flows++
-				}
-			}
-			if flows != tc.flows || !errors.Is(got, tc.want) {
-				t.Errorf("got %d flows, %v, want %d, %v", flows, got, tc.flows, tc.want)
-			}
-		})
-	}
-}
-
-func TestCleanRepeatsInterruptedDumps(t *testing.T) {
-	interrupted, overrun, complete := dumped(unix.NLM_F_DUMP_INTR), ended(-int32(unix.ENOBUFS)), dumped(0)
-	for name, tc := range map[string]struct {
-		script script
-		dumps  int
-		want   error
-	}{
-		"once":          {script{interrupted, complete}, 2, nil},
-		"overrun":       {script{overrun, complete}, 2, nil},
-		"both":          {script{overrun, interrupted, complete}, 3, nil},
-		"always":        {script{interrupted, interrupted, interrupted, complete}, 3, nfnetlink.ErrInterrupted},
-		"not permitted": {script{refused(unix.EPERM), complete}, 1, unix.EPERM},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := tc.script.conn(t, 1)
-			stats, err := cleanChanges(context.Background(), c, change("10.96.0.10:53", "10.244.0.5:53"))
-			if stats.Dumps != tc.dumps || !errors.Is(err, tc.want) {
-				t.Errorf("got %+v, %v, want %d dumps, %v", stats, err, tc.dumps, tc.want)
-			}
-		})
-	}
-}
-
-// After a dump that fails, the pass makes the next dump.
-func TestCleanContinuesAfterError(t *testing.T) {
-	c := script{refused(unix.EPERM), dumped(0)}.conn(t, 1)
-	changes := []FrontendChange{change("10.96.0.10:53", "10.244.0.5:53"), change("[fd96::10]:53")}
-	stats, err := cleanChanges(context.Background(), c, changes...)
-	if want := (Stats{Dumps: 2, Flows: 1}); stats != want || !errors.Is(err, unix.EPERM) {
-		t.Errorf("got %+v, %v, want %+v, %v", stats, err, want, unix.EPERM)
-	}
-}
-
-func TestDeleteFlowsAnswers(t *testing.T) {
-	flows := manyFlows(4)
-	answers := func(seq uint32) []byte { // seq belongs to the first deletion
-		b := result(unix.NLMSG_ERROR, 0)(seq - 1) // to a previous batch
-		b = append(b, refused(unix.ENOENT)(seq)...)
-		b = append(b, refused(unix.EPERM)(seq+2)...)
-		return append(b, result(unix.NLMSG_ERROR, 0)(seq+3)...)
-	}
-	c := &Conn{calls: script{answers}.socket(t)}
-	if n, err := c.deleteFlows(flows...); n != 2 || !errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOENT) {
-		t.Errorf("got %d deleted flows, %v, want 2, %v", n, err, unix.EPERM)
-	}
-}
-
-// If all deletions of a batch fail, the error is one line.
-func TestDeleteFlowsError(t *testing.T) {
-	flows := manyFlows(deleteBatch)
-	answers := func(seq uint32) (b []byte) {
-		for i := range uint32(len(flows)) {
-			b = append(b, refused(unix.EPERM)(seq+i)...)
+	time.Sleep(time.Second)
+	synctest.Wait()
+	table := list(s.t, s.conn)
+	var text strings.Builder
+	for i, flow := range s.flows {
+		fate := "deleted"
+		if at := slices.Index(table, flow); at >= 0 {
+			fate, table = "kept   ", slices.Delete(table, at, at+1)
 		}
-		return b
+		fmt.Fprintln(&text, fate, s.lines[i])
 	}
-	c := &Conn{calls: script{answers}.socket(t)}
-	n, err := c.deleteFlows(flows...)
-	if n != 0 || !errors.Is(err, unix.EPERM) || strings.Contains(err.Error(), "\n") {
-		t.Errorf("got %d deleted flows, %v, want 0 and one line, %v", n, err, unix.EPERM)
+	for _, flow := range table {
+		fmt.Fprintln(&text, "unexpected", flow)
 	}
+	out, err := exec.Command("conntrack", "-F").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	s.flows, s.lines = nil, nil
+	return text.String(), err
+}
+
+// list returns the flows of the table.
+func (s *story) list(*script.Script, []string) (string, error) {
+	return fmt.Sprintln(list(s.t, s.conn)), nil
+}
+
+// selectFlows returns the connections of a family and protocol, to a frontend
+// if one is given, and of these the translated ones if the word is given.
+func (s *story) selectFlows(_ *script.Script, args []string) (string, error) {
+	selection := Selection{Protocol: protocols[args[1]], Family: IPv4}
+	if args[0] == "ipv6" {
+		selection.Family = IPv6
+	}
+	for _, arg := range args[2:] {
+		if selection.Translated = selection.Translated || arg == "translated"; arg != "translated" {
+			at := addrPort(arg)
+			selection.Addr, selection.Port = at.Addr(), at.Port()
+		}
+	}
+	var found []string
+	_, err := s.conn.Select(s.t.Context(), selection, func(c Connection) {
+		if c.Protocol != unix.IPPROTO_ICMPV6 { // of the kernel itself
+			found = append(found, fmt.Sprintf("%v -> %v -> %v %s\n", c.Client, c.Frontend, c.Endpoint, c.State))
+		}
+	})
+	slices.Sort(found)
+	return strings.Join(found, ""), err
 }

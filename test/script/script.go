@@ -30,6 +30,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -60,6 +61,9 @@ type Suite struct {
 	Patience time.Duration
 	// Condition reports whether the condition of a step, such as [name], holds.
 	Condition func(name string) (bool, error)
+	// FakeClock runs each script in a bubble of testing/synctest: time passes at
+	// once while all goroutines of the script wait for it.
+	FakeClock bool
 	// Setup prepares each script, and returns its commands.
 	Setup func(*Env) (map[string]Command, error)
 	// Judges are the names of commands whose arguments include => and the text
@@ -87,7 +91,11 @@ func Run(t *testing.T, suite Suite) {
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			suite.run(t, file)
+			if suite.FakeClock {
+				synctest.Test(t, func(t *testing.T) { suite.run(t, file) })
+			} else {
+				suite.run(t, file)
+			}
 		})
 	}
 }
