@@ -59,16 +59,18 @@ func awaitClosed(t *testing.T, conn net.Conn) {
 // from another source keeps its connection.
 func TestConnectionLimit(t *testing.T) {
 	const limit, held, probed = 8, 31001, 31002
-	ns, checks := newNamespace(t), newNode(t)
+	ns := newNamespace(t)
 	web := newHTTPServer(ns, fmt.Sprintf("127.0.0.1:%d", held), true)
 	web.limit = connlimit.New[netip.Prefix]("test", limit)
 	start(t, web)
-	ns.awaitConn(t, held).Close()
-	checks.limit = connlimit.New[netip.Prefix]("test", limit)
-	checks.SetService(Service{Namespace: "ns", Name: "a", Port: held, LocalEndpoints: 1})
-	checks.SetService(Service{Namespace: "ns", Name: "b", Port: probed, LocalEndpoints: 1})
-	checks.awaitStatus(t, "127.0.0.1", held, 200)
-	checks.awaitStatus(t, "127.0.0.1", probed, 200)
+	checks := newNode(t)
+	checks.server().limit = connlimit.New[netip.Prefix]("test", limit)
+	for _, port := range []uint16{held, probed} {
+		checks.server().SetService(Service{Namespace: "ns", Name: fmt.Sprint(port), Port: port, LocalEndpoints: 1})
+		if _, err := checks.await(nil, []string{fmt.Sprintf("127.0.0.1:%d", port), "200"}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, tc := range map[string]struct {
 		ns     namespace
 		probed uint16
@@ -108,24 +110,17 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// fastServer serves a handler with the timeouts of newServer divided by 50. It
-// returns a connection.
-func fastServer(t *testing.T, handler http.HandlerFunc) (server *http.Server, conn net.Conn) {
+// serverWithin serves a handler with the timeouts of newServer divided by a
+// number. It returns a connection.
+func serverWithin(t *testing.T, divisor time.Duration, handler http.HandlerFunc) (*http.Server, net.Conn) {
 	t.Helper()
-	return serverWithin(t, handler, 50)
-}
-
-// serverWithin is fastServer with another divisor.
-func serverWithin(
-	t *testing.T, handler http.HandlerFunc, divisor time.Duration,
-) (server *http.Server, conn net.Conn) {
-	t.Helper()
+	t.Parallel()
 	ns := newNamespace(t)
 	socket, err := ns.listen("tcp", "127.0.0.1:31000")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server = newServer(handler)
+	server := newServer(handler)
 	for _, timeout := range []*time.Duration{
 		&server.ReadHeaderTimeout, &server.ReadTimeout, &server.WriteTimeout, &server.IdleTimeout,
 	} {
@@ -156,8 +151,7 @@ func TestStalledClients(t *testing.T) {
 		"a body that was not asked for": {ignore, post + "Expect: 100-continue\r\nContent-Length: 9\r\n\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, conn := fastServer(t, tc.handler)
+			_, conn := serverWithin(t, 50, tc.handler)
 			io.WriteString(conn, tc.send)
 			awaitClosed(t, conn)
 		})
@@ -167,7 +161,7 @@ func TestStalledClients(t *testing.T) {
 // A client that does not read a response does not hold the handler.
 func TestUnreadResponse(t *testing.T) {
 	ended := make(chan struct{})
-	_, conn := fastServer(t, func(w http.ResponseWriter, _ *http.Request) {
+	_, conn := serverWithin(t, 50, func(w http.ResponseWriter, _ *http.Request) {
 		defer close(ended)
 		for chunk := strings.Repeat("x", 1<<20); ; {
 			if _, err := io.WriteString(w, chunk); err != nil {
@@ -188,7 +182,6 @@ func TestUnreadResponse(t *testing.T) {
 func TestUnfinishedBody(t *testing.T) {
 	ns := newNamespace(t)
 	start(t, newHTTPServer(ns, "127.0.0.1:10256", true))
-	ns.awaitConn(t, 10256).Close()
 	for _, framing := range []string{"Content-Length: 1000000", "Content-Length: 9", "Transfer-Encoding: chunked"} {
 		conn := ns.dial(t, "127.0.0.1", 10256)
 		resp := request(t, conn, "POST / HTTP/1.1\r\nHost: x\r\n"+framing+"\r\n\r\n1")
@@ -202,10 +195,10 @@ func TestUnfinishedBody(t *testing.T) {
 // A body that is too large is not read.
 func TestLargeBody(t *testing.T) {
 	got := make(chan error, 1)
-	_, conn := serverWithin(t, func(_ http.ResponseWriter, r *http.Request) {
+	_, conn := serverWithin(t, 1, func(_ http.ResponseWriter, r *http.Request) {
 		_, err := io.Copy(io.Discard, r.Body)
 		got <- err
-	}, 1)
+	})
 	go io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n"+
 		strings.Repeat("x", 2*maxBodyBytes))
 	var tooLarge *http.MaxBytesError
@@ -217,7 +210,7 @@ func TestLargeBody(t *testing.T) {
 // The limits do not end a handler that takes long and sets a later write
 // deadline, such as the handler of profiles.
 func TestLongResponse(t *testing.T) {
-	server, conn := fastServer(t, func(w http.ResponseWriter, r *http.Request) {
+	server, conn := serverWithin(t, 50, func(w http.ResponseWriter, r *http.Request) {
 		pprof.Profile(w, r)
 		if err := r.Context().Err(); err != nil {
 			t.Errorf("the request ended while its handler was at work: %v", err)

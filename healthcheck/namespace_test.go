@@ -2,10 +2,12 @@ package healthcheck
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
@@ -15,12 +17,12 @@ type namespace struct {
 	nstest.Namespace
 }
 
-func newNamespace(t *testing.T) namespace {
+func newNamespace(t testing.TB) namespace {
 	t.Helper()
 	return namespace{nstest.New(t)}
 }
 
-func (ns namespace) addAddr(t *testing.T, addr string) {
+func (ns namespace) addAddr(t testing.TB, addr string) {
 	t.Helper()
 	a := netip.MustParseAddr(addr)
 	ns.AddAddr(t, "lo", a, a.BitLen())
@@ -41,4 +43,32 @@ func (ns namespace) client() *http.Client {
 			return conn, err
 		},
 	}}
+}
+
+// newHTTPServer returns a server that listens in a namespace.
+func newHTTPServer(ns namespace, addr string, hardFail bool) *HTTPServer {
+	s := NewHTTPServer(HTTPConfig{
+		Name: "test", Field: "testBindAddress", Addr: addr, HardFail: hardFail,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }),
+	})
+	s.listen = func(_ context.Context, network, address string) (net.Listener, error) {
+		return ns.listen(network, address)
+	}
+	s.retryDelay = 10 * time.Millisecond
+	return s
+}
+
+// start opens the port of a server and runs it until the test ends.
+func start(t *testing.T, s *HTTPServer) {
+	t.Helper()
+	if err := s.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Run(t.Context()) }()
+	t.Cleanup(func() {
+		if err := <-done; err != nil {
+			t.Errorf("got Run error %v, want none", err)
+		}
+	})
 }

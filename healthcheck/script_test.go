@@ -1,0 +1,570 @@
+package healthcheck
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/test/script"
+)
+
+// node is a node of a script, in its own network namespace: the servers of a
+// proxy, other programs and a client.
+type node struct {
+	namespace
+	t                  testing.TB
+	services           *ServiceServer
+	http               *HTTPServer
+	minDelay, maxDelay time.Duration
+	drain              time.Duration
+
+	ctx  context.Context
+	stop context.CancelFunc
+	ends chan error // of Run
+
+	healthy  atomic.Bool
+	held     chan struct{} // if not nil, closed when requests may go on
+	arrived  chan struct{} // receives a value for each held request
+	answered chan string
+	conn     net.Conn
+	answers  *bufio.Reader
+	families []FamilyHealth
+	eligible bool
+
+	mu        sync.Mutex
+	events    []string
+	attempts  map[string]int // to listen
+	listeners map[string]net.Listener
+	programs  map[string]net.Listener // of other programs
+}
+
+func TestScripts(t *testing.T) {
+	script.Run(t, script.Suite{Setup: func(e *script.Env) (map[string]script.Command, error) {
+		n := newNode(e.T)
+		for _, addr := range []string{"192.0.2.1", "192.0.2.2", "fd01::1", "fd01::2"} {
+			n.addAddr(e.T, addr)
+		}
+		return map[string]script.Command{
+			"service": n.setService, "delete": n.deleteService, "addresses": n.setAddrs, "proxy": n.setProxy,
+			"retry-after": n.retryAfter, "drain-timeout": n.drainTimeout, "pass": pass,
+			"listen": n.listenHTTP, "serve": n.serveHTTP, "retry": n.retryHTTP,
+			"healthz": n.proxyServer, "family": n.setFamily, "node": n.setNode,
+			"get": n.get, "headers": n.headers, "await": n.await, "served": n.served,
+			"keep": n.keep, "send": n.send, "closed": n.closed,
+			"hold": n.hold, "ask": n.ask, "release": n.release, "answer": n.answer,
+			"stop": n.cancel, "stopped": n.stopped, "ended": n.ended,
+			"events": n.takeEvents, "attempts": n.awaitAttempts, "break": n.breakListener,
+			"occupy": n.occupy, "vacate": n.vacate, "address": n.newAddr,
+		}, nil
+	}})
+}
+
+func newNode(t testing.TB) *node {
+	n := &node{
+		namespace: newNamespace(t), t: t, minDelay: time.Millisecond, maxDelay: 10 * time.Millisecond,
+		drain: time.Minute, ends: make(chan error, 1), arrived: make(chan struct{}, 10),
+		answered: make(chan string, 1), eligible: true, attempts: make(map[string]int),
+		listeners: make(map[string]net.Listener), programs: make(map[string]net.Listener),
+	}
+	n.healthy.Store(true)
+	n.ctx, n.stop = context.WithCancel(context.Background())
+	t.Cleanup(n.stop)
+	return n
+}
+
+// listen listens for a server.
+func (n *node) listen(network, address string) (net.Listener, error) {
+	l, err := n.namespace.listen(network, address)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.attempts[address]++
+	n.listeners[address] = l
+	return l, err
+}
+
+// server returns the server of the Services, which runs.
+func (n *node) server() *ServiceServer {
+	if n.services != nil {
+		return n.services
+	}
+	s, err := NewServiceServer(ServiceConfig{NodeName: "worker", Healthy: n.isHealthy, Report: func(e Event) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.events = append(n.events, fmt.Sprintf("%s/%s %s: %s\n", e.Namespace, e.Name, e.Reason, e.Message))
+	}})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	s.listen, s.minDelay, s.maxDelay, s.drainTimeout = n.listen, n.minDelay, n.maxDelay, n.drain
+	n.services = s
+	n.run(s.Run)
+	return s
+}
+
+// run runs a server until the script ends, or stop.
+func (n *node) run(run func(context.Context) error) {
+	running := make(chan struct{})
+	go func() {
+		n.ends <- run(n.ctx)
+		close(running)
+	}()
+	n.t.Cleanup(func() {
+		n.stop()
+		select {
+		case <-running:
+		case <-time.After(10 * time.Second):
+			n.t.Error("Run did not return")
+		}
+	})
+}
+
+func (n *node) isHealthy() bool {
+	if n.held != nil {
+		n.arrived <- struct{}{}
+		<-n.held
+	}
+	return n.healthy.Load()
+}
+
+// setService sets a Service: NAMESPACE/NAME PORT ENDPOINTS.
+func (n *node) setService(_ *script.Script, args []string) (string, error) {
+	namespace, name, _ := strings.Cut(args[0], "/")
+	port, err1 := strconv.Atoi(args[1])
+	endpoints, err2 := strconv.Atoi(args[2])
+	n.server().SetService(Service{Namespace: namespace, Name: name, Port: uint16(port), LocalEndpoints: endpoints})
+	return "", errors.Join(err1, err2)
+}
+
+func (n *node) deleteService(_ *script.Script, args []string) (string, error) {
+	namespace, name, _ := strings.Cut(args[0], "/")
+	n.server().DeleteService(namespace, name)
+	return "", nil
+}
+
+// setAddrs sets the addresses to listen on: "all", "none" or a list, in which
+// "invalid" is an invalid address.
+func (n *node) setAddrs(_ *script.Script, args []string) (string, error) {
+	addrs := []netip.Addr{}
+	for _, arg := range args {
+		addr, err := netip.ParseAddr(arg)
+		switch {
+		case arg == "all":
+			addrs = nil
+		case arg == "invalid":
+			addrs = append(addrs, netip.Addr{})
+		case arg != "none" && err != nil:
+			return "", err
+		case err == nil:
+			addrs = append(addrs, addr)
+		}
+	}
+	n.server().SetAddrs(addrs)
+	return "", nil
+}
+
+// setProxy sets whether the proxy is healthy.
+func (n *node) setProxy(_ *script.Script, args []string) (string, error) {
+	n.healthy.Store(args[0] == "healthy")
+	return "", nil
+}
+
+func (n *node) retryAfter(_ *script.Script, args []string) (_ string, err error) {
+	n.minDelay, err = time.ParseDuration(args[0])
+	n.maxDelay = n.minDelay
+	return "", err
+}
+
+func (n *node) drainTimeout(_ *script.Script, args []string) (_ string, err error) {
+	n.drain, err = time.ParseDuration(args[0])
+	return "", err
+}
+
+func pass(_ *script.Script, args []string) (string, error) {
+	d, err := time.ParseDuration(args[0])
+	time.Sleep(d)
+	return "", err
+}
+
+// newHTTP creates an HTTPServer. Its answer is ok.
+func (n *node) newHTTP(addr string, hardFail bool) {
+	n.http = newHTTPServer(n.namespace, addr, hardFail)
+	n.http.listen = func(_ context.Context, network, address string) (net.Listener, error) {
+		return n.listen(network, address)
+	}
+}
+
+// listenHTTP creates an HTTPServer and opens its port, twice. If that fails, Run
+// fails in the same way.
+func (n *node) listenHTTP(_ *script.Script, args []string) (string, error) {
+	n.newHTTP(args[0], true)
+	err := n.http.Listen(n.ctx)
+	if again := n.http.Listen(n.ctx); fmt.Sprint(err) != fmt.Sprint(again) {
+		n.t.Errorf("second call of Listen: got %v, want %v", again, err)
+	}
+	if err != nil {
+		if fails := n.http.Run(n.ctx); fails == nil || fails.Error() != err.Error() {
+			n.t.Errorf("Run: got %v, want %v", fails, err)
+		}
+	}
+	return "", err
+}
+
+// serveHTTP runs the HTTPServer.
+func (n *node) serveHTTP(*script.Script, []string) (string, error) {
+	n.run(n.http.Run)
+	return "", nil
+}
+
+// retryHTTP runs an HTTPServer that retries after errors.
+func (n *node) retryHTTP(s *script.Script, args []string) (string, error) {
+	n.newHTTP(args[0], false)
+	return n.serveHTTP(s, nil)
+}
+
+// proxyServer runs a ProxyServer.
+func (n *node) proxyServer(s *script.Script, args []string) (string, error) {
+	count := func(path string) func(int) {
+		return func(code int) { n.events = append(n.events, fmt.Sprintln(path, code)) }
+	}
+	p, err := NewProxyServer(ProxyConfig{
+		Addr: args[0], Health: func() []FamilyHealth { return n.families }, NodeEligible: func() bool { return n.eligible },
+		OnHealthz: count("healthz"), OnLivez: count("livez"),
+	})
+	if err != nil {
+		return "", err
+	}
+	n.http = p.HTTPServer
+	n.namespace.Do(func() { err = p.Listen(n.ctx) })
+	if err != nil {
+		return "", err
+	}
+	return n.serveHTTP(s, nil)
+}
+
+// setFamily sets the health of a family: FAMILY never|old|recent [late].
+func (n *node) setFamily(_ *script.Script, args []string) (string, error) {
+	at := slices.IndexFunc(n.families, func(f FamilyHealth) bool { return f.Family == args[0] })
+	if at < 0 {
+		at = len(n.families)
+		n.families = append(n.families, FamilyHealth{Family: args[0]})
+	}
+	n.families[at].LastUpdated = times[strings.ToUpper(args[1])]
+	n.families[at].Healthy = len(args) == 2
+	return "", nil
+}
+
+// times are words for times in answers. NOW is the time of the request.
+var times = map[string]time.Time{
+	"NEVER": {}, "OLD": time.Date(2020, 1, 2, 3, 4, 5, 6, time.UTC), "RECENT": time.Date(2020, 1, 2, 3, 4, 7, 0, time.UTC),
+}
+
+// setNode sets whether load balancers may send traffic to the node.
+func (n *node) setNode(_ *script.Script, args []string) (string, error) {
+	n.eligible = args[0] == "eligible"
+	return "", nil
+}
+
+// request sends a request: [METHOD] ADDRESS[/PATH].
+func (n *node) request(args ...string) (resp *http.Response, body string, err error) {
+	method := "GET"
+	if len(args) > 1 {
+		method, args = args[0], args[1:]
+	}
+	req, err := http.NewRequest(method, "http://"+args[0], nil)
+	if err != nil {
+		return nil, "", err
+	}
+	if resp, err = n.client().Do(req); err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return resp, string(b), err
+}
+
+// get sends a request and returns the answer: its status and body.
+func (n *node) get(_ *script.Script, args []string) (string, error) {
+	before := time.Now()
+	resp, body, err := n.request(args...)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return "refused\n", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	for word, at := range times {
+		body = strings.ReplaceAll(body, `"`+at.Format(time.RFC3339Nano)+`"`, word)
+	}
+	if _, rest, ok := strings.Cut(body, `"currentTime":"`); ok {
+		now, _, _ := strings.Cut(rest, `"`)
+		if at, err := time.Parse(time.RFC3339Nano, now); err != nil || at.Before(before) || at.After(time.Now()) {
+			return body, errors.New("the answer does not have the current time")
+		}
+		body = strings.ReplaceAll(body, `"`+now+`"`, "NOW")
+	}
+	return fmt.Sprintf("%d %s\n", resp.StatusCode, body), nil
+}
+
+// headers returns the headers of the answer, except Date.
+func (n *node) headers(_ *script.Script, args []string) (string, error) {
+	resp, _, err := n.request(args...)
+	if err != nil {
+		return "", err
+	}
+	resp.Header.Del("Date")
+	var text strings.Builder
+	err = resp.Header.Write(&text)
+	return strings.ReplaceAll(text.String(), "\r", ""), err
+}
+
+// await waits for an answer whose first line or Service has these words:
+// ADDRESS WORD...
+func (n *node) await(s *script.Script, args []string) (string, error) {
+	return "", eventually(func() error {
+		got, err := n.get(s, args[:1])
+		words := strings.Fields(strings.NewReplacer(`"`, "", ",", "").Replace(got))
+		for _, want := range args[1:] {
+			if !slices.Contains(words, want) {
+				err = errors.Join(err, fmt.Errorf("got %swant %q", got, args[1:]))
+			}
+		}
+		return err
+	})
+}
+
+// served waits until a port is open on the given addresses, and on no other
+// address of the node: PORT ADDRESS...
+func (n *node) served(s *script.Script, args []string) (string, error) {
+	want := args[1:]
+	all := strings.Fields("127.0.0.1 192.0.2.1 192.0.2.2 ::1 fd01::1 fd01::2")
+	if slices.Equal(want, []string{"all"}) {
+		want = all
+	}
+	return "", eventually(func() error {
+		var got []string
+		for _, addr := range all {
+			text, err := n.get(s, []string{net.JoinHostPort(addr, args[0])})
+			if err != nil {
+				return err
+			}
+			if text != "refused\n" {
+				got = append(got, addr)
+			}
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("port %s is open on %v, want %v", args[0], got, want)
+		}
+		return nil
+	})
+}
+
+// eventually waits up to 10 s until check succeeds.
+func eventually(check func() error) (err error) {
+	for range 2000 {
+		if err = check(); err == nil {
+			return nil
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return err
+}
+
+// keep opens a connection and sends the first half of a request.
+func (n *node) keep(_ *script.Script, args []string) (_ string, err error) {
+	n.namespace.Do(func() { n.conn, err = net.Dial("tcp", args[0]) })
+	if err == nil {
+		n.t.Cleanup(func() { n.conn.Close() })
+		n.conn.SetDeadline(time.Now().Add(readTimeout / 2)) // before the server's
+		n.answers = bufio.NewReader(n.conn)
+		_, err = io.WriteString(n.conn, "GET / HTTP/1.1\r\n")
+	}
+	return "", err
+}
+
+// send sends the rest of the request on the kept connection, returns the status,
+// and sends the first half of the next request.
+func (n *node) send(*script.Script, []string) (string, error) {
+	io.WriteString(n.conn, "Host: x\r\n\r\n")
+	resp, err := http.ReadResponse(n.answers, nil)
+	if err != nil {
+		return "", err
+	}
+	io.Copy(io.Discard, resp.Body)
+	_, err = io.WriteString(n.conn, "GET / HTTP/1.1\r\n")
+	return fmt.Sprintln(resp.StatusCode), err
+}
+
+// closed waits until the server closes the kept connection.
+func (n *node) closed(*script.Script, []string) (string, error) {
+	var timeout net.Error
+	if got, err := n.answers.ReadByte(); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+		return "", fmt.Errorf("got byte %q, %v, want a closed connection", got, err)
+	}
+	return "", nil
+}
+
+// hold makes requests wait for release.
+func (n *node) hold(*script.Script, []string) (string, error) {
+	n.held = make(chan struct{})
+	return "", nil
+}
+
+// ask sends a request in the background, and waits until it arrived.
+func (n *node) ask(s *script.Script, args []string) (string, error) {
+	go func() {
+		text, err := n.get(s, args)
+		if err != nil {
+			text = err.Error()
+		}
+		status, _, _ := strings.Cut(text, " ")
+		n.answered <- status
+	}()
+	<-n.arrived
+	return "", nil
+}
+
+func (n *node) release(*script.Script, []string) (string, error) {
+	close(n.held)
+	return "", nil
+}
+
+// answer returns the status of the answer to the request in the background.
+func (n *node) answer(*script.Script, []string) (string, error) { return <-n.answered, nil }
+
+// cancel ends the context of Run.
+func (n *node) cancel(*script.Script, []string) (string, error) {
+	n.stop()
+	return "", nil
+}
+
+// stopped fails if Run has not returned.
+func (n *node) stopped(*script.Script, []string) (string, error) {
+	select {
+	case err := <-n.ends:
+		n.ends <- err
+		return "", err
+	default:
+		return "", errors.New("Run has not returned")
+	}
+}
+
+// ended waits until Run returns, and returns its error. Other servers can run
+// afterwards.
+func (n *node) ended(*script.Script, []string) (string, error) {
+	err := <-n.ends
+	n.ctx, n.stop = context.WithCancel(context.Background())
+	return "", err
+}
+
+func (n *node) takeEvents(*script.Script, []string) (string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	defer func() { n.events = nil }()
+	return strings.Join(n.events, ""), nil
+}
+
+// awaitAttempts waits for more attempts to listen: ADDRESS NUMBER.
+func (n *node) awaitAttempts(_ *script.Script, args []string) (string, error) {
+	read := func() int {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.attempts[args[0]]
+	}
+	more, err := strconv.Atoi(args[1])
+	if err != nil {
+		return "", err
+	}
+	want := read() + more
+	return "", eventually(func() error {
+		if got := read(); got < want {
+			return fmt.Errorf("got %d attempts to listen on %s, want %d", got, args[0], want)
+		}
+		return nil
+	})
+}
+
+// breakListener closes the socket of a server.
+func (n *node) breakListener(_ *script.Script, args []string) (string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return "", n.listeners[args[0]].Close()
+}
+
+// occupy makes another program listen on an address, and vacate ends it.
+func (n *node) occupy(_ *script.Script, args []string) (_ string, err error) {
+	n.programs[args[0]], err = n.namespace.listen("tcp", args[0])
+	return "", err
+}
+
+func (n *node) vacate(_ *script.Script, args []string) (string, error) {
+	return "", n.programs[args[0]].Close()
+}
+
+// newAddr adds an address to the node.
+func (n *node) newAddr(_ *script.Script, args []string) (string, error) {
+	n.addAddr(n.t, args[0])
+	return "", nil
+}
+
+// Listeners on an address with a zone, and on one family, need the network of
+// the family. Bindings are in order.
+func TestBindings(t *testing.T) {
+	s, err := NewServiceServer(ServiceConfig{Healthy: func() bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, service := range []Service{
+		{Namespace: "b", Name: "a", Port: 31001}, {Namespace: "a", Name: "b", Port: 31000}, {Namespace: "a", Name: "a"},
+	} {
+		s.SetService(service)
+	}
+	var got []string
+	bind := func() {
+		for _, b := range s.desired() {
+			network, address := b.listenArgs()
+			got = append(got, fmt.Sprint(b.service, " ", network, " ", address))
+		}
+	}
+	bind()
+	s.SetAddrs([]netip.Addr{netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("192.0.2.1")})
+	bind()
+	want := []string{
+		"a/b tcp :31000", "b/a tcp :31001", "a/b tcp4 192.0.2.1:31000", "a/b tcp6 [fe80::1%eth0]:31000",
+		"b/a tcp4 192.0.2.1:31001", "b/a tcp6 [fe80::1%eth0]:31001",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+}
+
+func TestNewServersWithoutFunctions(t *testing.T) {
+	if _, err := NewServiceServer(ServiceConfig{}); err == nil {
+		t.Error("got no error without Healthy")
+	}
+	for _, config := range []ProxyConfig{
+		{}, {Health: func() []FamilyHealth { return nil }}, {NodeEligible: func() bool { return true }},
+	} {
+		if _, err := NewProxyServer(config); err == nil {
+			t.Errorf("%+v: got no error", config)
+		}
+	}
+	s := NewHTTPServer(HTTPConfig{}) // without an address, it does nothing
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := errors.Join(s.Listen(ctx), s.Run(ctx)); err != nil {
+		t.Errorf("got %v, want no error", err)
+	}
+}
