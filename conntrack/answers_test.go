@@ -134,7 +134,8 @@ func TestDeletionAnswers(t *testing.T) {
 	for want, answer := range map[int]func(uint32) []byte{2: mixed, 0: all} {
 		c := &Conn{calls: answers{answer}.socket(t)}
 		n, err := c.deleteFlows(manyFlows(4)...)
-		if n != want || !errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOENT) || strings.Contains(err.Error(), "\n") {
+		if n != want || !errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOENT) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("got %d deleted flows, %v, want %d and one line, %v", n, err, want, unix.EPERM)
 		}
 	}

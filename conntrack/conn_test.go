@@ -52,8 +52,8 @@ func wantDeleted(t *testing.T, c *Conn, want int, flows ...trackedFlow) {
 }
 
 // Between the dump and the deletion, the client sent again and was translated
-// to another endpoint. The new flow often has the ID of the old one. A flow with
-// the same tuples but another ID is another flow.
+// to another endpoint. The new flow often has the ID of the old one. A flow
+// with the same tuples but another ID is another flow.
 func TestDeleteFlowsKeepsReplacement(t *testing.T) {
 	for name, endpoints := range map[string][4]string{
 		"IPv4": {"10.0.0.1:4000", "10.96.0.10:53", "10.244.0.5:53", "10.244.0.6:53"},

@@ -200,8 +200,8 @@ func writeTranslation(w *nfnetlink.Writer, to netip.AddrPort) {
 	w.Unnest(nat)
 }
 
-// writeFlow writes the attributes of a flow in the format of a dump. The flow is
-// assured, except an attempt to connect.
+// writeFlow writes the attributes of a flow in the format of a dump. The flow
+// is assured, except an attempt to connect.
 func writeFlow(w *nfnetlink.Writer, flow trackedFlow) {
 	zones := [3]uint16{}
 	zones[flow.zone.direction] = flow.zone.id

@@ -44,7 +44,7 @@ func TestPlan(t *testing.T) {
 		return fmt.Sprintf("IPv4 protocol 6 translated flows with replies from port %d", port)
 	}
 	of := func(n int) string {
-		return fmt.Sprintf("IPv4 protocol 6 translated flows with replies from 10.244.0.%d with replies from port 80", n)
+		return strings.Replace(ofPort(80), "replies", fmt.Sprintf("replies from 10.244.0.%d with replies", n), 1)
 	}
 	var seven []string
 	for i := range 7 {
@@ -76,8 +76,9 @@ func TestPlan(t *testing.T) {
 		"endpoint of two services": {nil, slices.Repeat(removals(1, "10.244.0.%d:80"), 2), few, []string{of(0)}},
 		"two of a port":            {nil, removals(2, "10.244.0.%d:80"), many, []string{of(0), of(1)}},
 		"endpoints of a port":      {nil, removals(8, "10.244.0.%d:80"), many, []string{ofPort(80)}},
-		"three of a port, one of another": {nil, append(removals(3, "10.244.0.%d:80"), removalOf("10.244.0.5:90")), many,
-			[]string{ofPort(80), "IPv4 protocol 6 translated flows with replies from 10.244.0.5 with replies from port 90"}},
+		"three of a port, one of another": {
+			nil, append(removals(3, "10.244.0.%d:80"), removalOf("10.244.0.5:90")), many,
+			[]string{ofPort(80), strings.ReplaceAll(of(5), "port 80", "port 90")}},
 		"IPv6 endpoints of a port": {nil, removals(8, "[fd24::%d]:80"), few,
 			[]string{"IPv6 protocol 6 translated flows with replies from port 80"}},
 		"endpoints of many ports": {nil, append(removals(8, "10.244.0.5:8%d"), ofSCTP), many,
@@ -99,8 +100,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Attempts to connect while rules were missing need a dump for each family, also
-// after the check was merged with another.
+// Attempts to connect while rules were missing need a dump for each family,
+// also after the check was merged with another.
 func TestPlanMissed(t *testing.T) {
 	f := newFrontends()
 	f.Miss(IPv4, addrPorts("10.96.0.12:80", "10.96.0.10:80"))
@@ -142,7 +143,8 @@ func TestPlanIncludesAllFrontends(t *testing.T) {
 }
 
 // Only a change that can leave stale flows needs a check: a new frontend, a
-// lost endpoint or the first one. lostEndpoint agrees with a comparison of sets.
+// lost endpoint or the first one. lostEndpoint agrees with a comparison of
+// sets.
 func TestUpdateRecordsChecks(t *testing.T) {
 	subset := func(bits int) (endpoints []netip.AddrPort) {
 		for i := range 5 {
@@ -164,7 +166,8 @@ func TestUpdateRecordsChecks(t *testing.T) {
 			todo := f.take()
 			want := before&^now != 0 || before == 0 && now != 0
 			if begun.empty() || todo.empty() == want {
-				t.Errorf("%v, then %v: got checks %+v, %+v, want one, and one: %v", subset(before), subset(now), begun, todo, want)
+				t.Errorf("%v, then %v: got checks %+v, %+v, want one, and one: %v",
+					subset(before), subset(now), begun, todo, want)
 			}
 		}
 	}

@@ -202,7 +202,9 @@ func (s *story) add(sc *script.Script, args []string) (string, error) {
 func (s *story) clean(*script.Script, []string) (string, error) {
 	s.cleaner.Update(append(changes(s.more, numberedPort), changes(s.more, numberedPort6)...)...)
 	for i := range s.more { // endpoints of other services
-		s.cleaner.Remove(removalOf(fmt.Sprintf("10.244.1.5:%d", 1000+i)), removalOf(fmt.Sprintf("[fd24::5]:%d", 1000+i)))
+		for _, addr := range []string{"10.244.1.5", "[fd24::5]"} {
+			s.cleaner.Remove(removalOf(fmt.Sprintf("%s:%d", addr, 1000+i)))
+		}
 	}
 	time.Sleep(time.Second)
 	synctest.Wait()

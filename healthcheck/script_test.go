@@ -65,9 +65,9 @@ func TestScripts(t *testing.T) {
 			"get": n.get, "headers": n.headers, "await": n.await, "served": n.served,
 			"keep": n.keep, "send": n.send, "closed": n.closed,
 			"hold": n.hold, "ask": n.ask, "release": n.release, "answer": n.answer,
-			"stop": n.cancel, "stopped": n.stopped, "ended": n.ended,
+			"shutdown": n.shutdown, "stopped": n.stopped, "ended": n.ended,
 			"events": n.takeEvents, "attempts": n.awaitAttempts, "break": n.breakListener,
-			"occupy": n.occupy, "vacate": n.vacate, "address": n.newAddr,
+			"occupy": n.occupy, "vacate": n.vacate, "free": n.free, "address": n.newAddr,
 		}, nil
 	}})
 }
@@ -76,7 +76,7 @@ func newNode(t testing.TB) *node {
 	n := &node{
 		namespace: newNamespace(t), t: t, minDelay: time.Millisecond, maxDelay: 10 * time.Millisecond,
 		drain: time.Minute, ends: make(chan error, 1), arrived: make(chan struct{}, 10),
-		answered: make(chan string, 1), eligible: true, attempts: make(map[string]int),
+		answered: make(chan string, 2), eligible: true, attempts: make(map[string]int),
 		listeners: make(map[string]net.Listener), programs: make(map[string]net.Listener),
 	}
 	n.healthy.Store(true)
@@ -114,7 +114,7 @@ func (n *node) server() *ServiceServer {
 	return s
 }
 
-// run runs a server until the script ends, or stop.
+// run runs a server until the script ends, or shutdown.
 func (n *node) run(run func(context.Context) error) {
 	running := make(chan struct{})
 	go func() {
@@ -154,8 +154,8 @@ func (n *node) deleteService(_ *script.Script, args []string) (string, error) {
 	return "", nil
 }
 
-// setAddrs sets the addresses to listen on: "all", "none" or a list, in which
-// "invalid" is an invalid address.
+// setAddrs sets the addresses to listen on: all, none or a list, in which
+// invalid is an invalid address.
 func (n *node) setAddrs(_ *script.Script, args []string) (string, error) {
 	addrs := []netip.Addr{}
 	for _, arg := range args {
@@ -206,8 +206,8 @@ func (n *node) newHTTP(addr string, hardFail bool) {
 	}
 }
 
-// listenHTTP creates an HTTPServer and opens its port, twice. If that fails, Run
-// fails in the same way.
+// listenHTTP creates an HTTPServer and opens its port, twice. If that fails,
+// Run fails in the same way.
 func (n *node) listenHTTP(_ *script.Script, args []string) (string, error) {
 	n.newHTTP(args[0], true)
 	err := n.http.Listen(n.ctx)
@@ -240,8 +240,9 @@ func (n *node) proxyServer(s *script.Script, args []string) (string, error) {
 		return func(code int) { n.events = append(n.events, fmt.Sprintln(path, code)) }
 	}
 	p, err := NewProxyServer(ProxyConfig{
-		Addr: args[0], Health: func() []FamilyHealth { return n.families }, NodeEligible: func() bool { return n.eligible },
-		OnHealthz: count("healthz"), OnLivez: count("livez"),
+		Addr: args[0], Health: func() []FamilyHealth { return n.families },
+		NodeEligible: func() bool { return n.eligible },
+		OnHealthz:    count("healthz"), OnLivez: count("livez"),
 	})
 	if err != nil {
 		return "", err
@@ -268,7 +269,8 @@ func (n *node) setFamily(_ *script.Script, args []string) (string, error) {
 
 // times are words for times in answers. NOW is the time of the request.
 var times = map[string]time.Time{
-	"NEVER": {}, "OLD": time.Date(2020, 1, 2, 3, 4, 5, 6, time.UTC), "RECENT": time.Date(2020, 1, 2, 3, 4, 7, 0, time.UTC),
+	"NEVER": {}, "OLD": time.Date(2020, 1, 2, 3, 4, 5, 6, time.UTC),
+	"RECENT": time.Date(2020, 1, 2, 3, 4, 7, 0, time.UTC),
 }
 
 // setNode sets whether load balancers may send traffic to the node.
@@ -394,8 +396,8 @@ func (n *node) keep(_ *script.Script, args []string) (_ string, err error) {
 	return "", err
 }
 
-// send sends the rest of the request on the kept connection, returns the status,
-// and sends the first half of the next request.
+// send sends the rest of the request on the kept connection, returns the
+// status, and sends the first half of the next request.
 func (n *node) send(*script.Script, []string) (string, error) {
 	io.WriteString(n.conn, "Host: x\r\n\r\n")
 	resp, err := http.ReadResponse(n.answers, nil)
@@ -441,11 +443,11 @@ func (n *node) release(*script.Script, []string) (string, error) {
 	return "", nil
 }
 
-// answer returns the status of the answer to the request in the background.
+// answer returns the status of an answer to a request in the background.
 func (n *node) answer(*script.Script, []string) (string, error) { return <-n.answered, nil }
 
-// cancel ends the context of Run.
-func (n *node) cancel(*script.Script, []string) (string, error) {
+// shutdown ends the context of Run.
+func (n *node) shutdown(*script.Script, []string) (string, error) {
 	n.stop()
 	return "", nil
 }
@@ -511,6 +513,17 @@ func (n *node) occupy(_ *script.Script, args []string) (_ string, err error) {
 
 func (n *node) vacate(_ *script.Script, args []string) (string, error) {
 	return "", n.programs[args[0]].Close()
+}
+
+// free waits until another program can listen on a port.
+func (n *node) free(_ *script.Script, args []string) (string, error) {
+	return "", eventually(func() error {
+		l, err := n.namespace.listen("tcp", ":"+args[0])
+		if err == nil {
+			err = l.Close()
+		}
+		return err
+	})
 }
 
 // newAddr adds an address to the node.

@@ -61,8 +61,8 @@ type Suite struct {
 	Patience time.Duration
 	// Condition reports whether the condition of a step, such as [name], holds.
 	Condition func(name string) (bool, error)
-	// FakeClock runs each script in a bubble of testing/synctest: time passes at
-	// once while all goroutines of the script wait for it.
+	// FakeClock runs each script in a bubble of testing/synctest: time passes
+	// at once while all goroutines of the script wait for it.
 	FakeClock bool
 	// Setup prepares each script, and returns its commands.
 	Setup func(*Env) (map[string]Command, error)
