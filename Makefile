@@ -141,7 +141,7 @@ test-kernels: ## Run the kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (ro
 .PHONY: test-apiserver
 test-apiserver: setup ## Run the tests with etcd and kube-apiserver (root). SUBJECT=kube-proxy tests kube-proxy instead.
 	test/apiserver/build .cache/apiserver
-	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -timeout 30m -skip '^TestCNI' ./...
+	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -parallel 4 -timeout 30m -skip '^TestCNI' ./...
 
 .PHONY: test-cni
 test-cni: setup ## Test the proxy with flannel and MetalLB (root). The first run builds them.

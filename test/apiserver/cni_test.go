@@ -38,16 +38,3 @@ func (w *world) startCNI(node *lab.Node, name, account, flag string, env, args [
 	})
 	return process
 }
-
-// startProxies starts a proxy on each node, and returns the proxy of node1.
-func (w *world) startProxies(flags ...string) *proxy {
-	w.t.Helper()
-	var all []*proxy
-	for _, node := range w.Nodes() {
-		p := w.subject(append(flags, "--hostname-override="+node.Name)...)
-		p.at = node.Namespace
-		p.startSynced()
-		all = append(all, p)
-	}
-	return all[0]
-}

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/test/lab"
 )
@@ -22,37 +22,36 @@ func TestCNIMetalLB(t *testing.T) {
 	speakers := w.startMetalLB()
 	w.startProxies()
 
-	web := w.balanced("web", "a1 b1")
-	web.announcedTo("a1 b1")
+	w.reaches("a1 b1", w.balanced("web", "a1 b1"))
 	shared := map[string]string{"metallb.universe.tf/allow-shared-ip": "key"}
 	tcp := w.balanced("tcp", "a1", func(s *corev1.Service) {
 		s.Annotations, s.Spec.Ports = shared, s.Spec.Ports[:1]
 	})
 	udp := w.balanced("udp", "b2", func(s *corev1.Service) {
 		s.Annotations, s.Spec.Ports = shared, s.Spec.Ports[1:]
-		s.Spec.LoadBalancerIP = tcp.Status.LoadBalancer.Ingress[0].IP
+		s.Spec.LoadBalancerIP = w.service("tcp").Status.LoadBalancer.Ingress[0].IP
 		s.Spec.IPFamilyPolicy = nil
 	})
-	tcp.announcedTo("a1")
-	udp.announcedTo("b2")
+	w.reaches("a1", tcp)
+	w.reaches("b2", udp)
 	guarded := w.balanced("guarded", "a1", func(s *corev1.Service) {
 		s.Spec.LoadBalancerSourceRanges = []string{w.Node2.IPv4.String() + "/32", w.Node2.IPv6.String() + "/128"}
 	})
-	w.reaches(w.Node2.Namespace, guarded.loadBalancerIPs(), "a1")
-	w.silent(w.Client, guarded.loadBalancerIPs())
+	w.reaches("a1", route{w.Node2.Namespace, guarded.to})
+	w.reaches("none", guarded)
 
 	local := w.balanced("local", "a1", func(s *corev1.Service) {
 		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	})
-	local.announcedTo("a1")
-	w.seesSource(w.Client, local.loadBalancerIPs())
-	local.setEndpoints("b1") // node2 announces the addresses
-	local.announcedTo("b1")
-	w.seesSource(w.Client, local.loadBalancerIPs())
-	local.setEndpoints("a1 b1")
+	w.reaches("a1", local)
+	w.seen("client", local)
+	w.setEndpoints("local", "local", []string{"b1"}, time.Time{}) // node2 announces the addresses
+	w.reaches("b1", local)
+	w.seen("client", local)
+	w.setEndpoints("local", "local", []string{"a1", "b1"}, time.Time{})
 	announcer := w.announcer(local)
 	speakers[announcer].End(syscall.SIGKILL) // as if the node failed
-	local.announcedTo([]string{"b1", "a1"}[announcer])
+	w.reaches([]string{"b1", "a1"}[announcer], local)
 }
 
 // startMetalLB starts MetalLB in layer 2 mode, with addresses in the network
@@ -103,33 +102,27 @@ spec:
 }
 
 // balanced creates a Service of type LoadBalancer and waits for its addresses.
-func (w *world) balanced(name, endpoints string, modifiers ...func(*corev1.Service)) *service {
+// It returns the route from the client, whose only route to the addresses is
+// its link, so that it needs an announcement.
+func (w *world) balanced(name, pods string, modifiers ...func(*corev1.Service)) route {
 	w.t.Helper()
-	s := w.createService(name, endpoints, append(modifiers, func(s *corev1.Service) {
+	w.expose(name, strings.Fields(pods), append(modifiers, func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
 	})...)
-	eventually(w.t, name, func() (err error) {
-		s.Service, err = w.client.CoreV1().Services(s.Namespace).Get(w.ctx(), name, metav1.GetOptions{})
-		if err == nil && len(s.Status.LoadBalancer.Ingress) < len(s.Spec.ClusterIPs) {
-			err = fmt.Errorf("got addresses %v", s.Status.LoadBalancer.Ingress)
+	eventually(w.t, name, func() error {
+		if s := w.service(name); len(s.Status.LoadBalancer.Ingress) < len(s.Spec.ClusterIPs) {
+			return fmt.Errorf("got addresses %v", s.Status.LoadBalancer.Ingress)
 		}
-		return err
+		return nil
 	})
-	return s
+	return route{w.Client, w.frontends(name, "loadBalancerIP")}
 }
 
-// announcedTo waits until the client reaches these pods and no others. Its
-// only route to the addresses is its link, so that it needs an announcement.
-func (s *service) announcedTo(pods string) {
-	s.w.t.Helper()
-	s.w.reaches(s.w.Client, s.loadBalancerIPs(), pods)
-}
-
-// announcer returns the index of the node that announces the Service's
-// addresses: the client's neighbour has its hardware address.
-func (w *world) announcer(s *service) int {
+// announcer returns the index of the node that announces the addresses of a
+// route: the client's neighbour has its hardware address.
+func (w *world) announcer(r route) int {
 	w.t.Helper()
-	ip := s.Status.LoadBalancer.Ingress[0].IP
+	ip := r.to[0].To.Addr().String()
 	fields := strings.Fields(w.run(w.Client, "ip", "neighbour", "show", "to", ip))
 	for i, node := range w.Nodes() {
 		if len(fields) > 4 && strings.Contains(w.run(node.Namespace, "ip", "link", "show", "eth0"), fields[4]) {

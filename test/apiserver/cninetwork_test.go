@@ -68,37 +68,41 @@ type cniNetwork struct {
 func (n *cniNetwork) test() {
 	n.start()
 	p := n.startProxies(n.flags...)
-	web := n.createService("web", "a1 a2 b1")
-	web.servedBy("a1 a2 b1")
-	local := n.createService("local", "a2", func(s *corev1.Service) {
+	n.expose("web", []string{"a1", "a2", "b1"})
+	n.reaches("a1 a2 b1", n.routes("web")...)
+	n.expose("local", []string{"a2"}, func(s *corev1.Service) {
 		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	})
-	n.seesSource(n.Client, local.nodePorts())
-	remote := n.createService("remote", "b1")
-	n.seesSource(n.pods["a1"].Namespace, remote.clusterIPs())
-	n.keepsPolicy(n.pods["a2"], n.pods["b1"], remote)
+	n.seen("client", route{n.Client, n.frontends("local", "nodePort")})
+	n.expose("remote", []string{"b1"})
+	n.keepsPolicy("a2", "b1", n.frontends("remote", "clusterIP"))
 
-	stream := web.startStream(n.t)
-	stream.pass(*attempts)
+	stream := startStream(n.t, n.routes("web"), nil)
+	stream.pass(n.t, *attempts)
 	if n.flannel != "" {
 		stream.phase("restart of flannel")
 		n.daemons[0].End(syscall.SIGTERM)
 		n.startFlannel(n.Node1)
-		stream.pass(*attempts)
+		stream.pass(n.t, *attempts)
 	}
 	for _, name := range []string{upstream, product} {
-		stream.phase("swap to %s", name)
+		stream.phase("swap to " + name)
 		p.terminate()
 		p = n.proxy(name, n.flags...)
 		p.startSynced()
-		stream.pass(*attempts)
+		stream.pass(n.t, *attempts)
 	}
-	stream.mustNotFail()
+	_, err := stream.result()
+	n.must(err)
 
 	n.run(n.Node1.Namespace, "nft", "flush", "ruleset")
-	web.servedBy("a1 a2 b1")
-	n.doctorFinds(map[string]string{
-		"table": "ok", "filters": "ok", "local-detection": "ok", "bridge-netfilter": "ok", "other-proxies": "ok",
+	n.reaches("a1 a2 b1", n.routes("web")...)
+	eventually(n.t, "doctor", func() error {
+		checks := []string{"table", "filters", "local-detection", "bridge-netfilter", "other-proxies"}
+		if got, err := n.doctor(checks); err != nil || got != strings.Repeat("ok\n", len(checks)) {
+			return fmt.Errorf("got %v, %s", err, got)
+		}
+		return nil
 	})
 }
 
@@ -136,7 +140,7 @@ func (n *cniNetwork) start() {
 	}
 	for _, addr := range n.pods["b1"].Addrs() {
 		to := []frontend.Frontend{{Network: "tcp", To: netip.AddrPortFrom(addr, target)}}
-		n.seesSource(n.pods["a1"].Namespace, to)
+		n.seen("a1", route{n.pods["a1"].Namespace, to})
 	}
 }
 
@@ -189,32 +193,31 @@ func (n *cniNetwork) addPod(node *lab.Node, name string) *lab.Pod {
 	return &lab.Pod{Namespace: ns, Node: node}
 }
 
-// seesSource waits until an endpoint sees the client's own address.
-func (w *world) seesSource(from *lab.Namespace, to []frontend.Frontend) {
+// seen waits until endpoints see the address of a client or node on routes.
+func (w *world) seen(as string, routes ...route) {
 	w.t.Helper()
-	for _, d := range to {
-		eventually(w.t, fmt.Sprintf("%s -> %v", from.Name, d), func() error {
-			result := d.Probe(w.ctx(), from, lab.ProbeOptions{Timeout: shortly})
-			if own := from.AddrLike(d.To.Addr()); result.Answer.Source.Addr() != own {
-				return fmt.Errorf("got %v, want source %v", result, own)
-			}
-			return nil
-		})
-	}
+	eventually(w.t, "source address", func() error {
+		if got := w.sources(routes...); got != as {
+			return fmt.Errorf("got %s, want %s", got, as)
+		}
+		return nil
+	})
 }
 
 // keepsPolicy shows that a filter like a NetworkPolicy's, between two pods,
 // applies to connections through a Service.
-func (w *world) keepsPolicy(from, to *lab.Pod, service *service) {
+func (w *world) keepsPolicy(from, to string, service []frontend.Frontend) {
 	w.t.Helper()
 	at := w.Node1.Namespace
 	rules := "table inet network-policy { chain forward { type filter hook forward priority filter;"
 	for i, family := range []string{"ip", "ip6"} {
-		rules += fmt.Sprintf("%[1]s saddr %[2]v %[1]s daddr %[3]v drop;", family, from.Addrs()[i], to.Addrs()[i])
+		rules += fmt.Sprintf("%[1]s saddr %[2]v %[1]s daddr %[3]v drop;", family,
+			w.at(from).Addrs()[i], w.at(to).Addrs()[i])
 	}
+	w.seen("a1", route{w.at("a1"), service})
 	w.run(at, "nft", rules+"}; }")
-	w.silent(from.Namespace, service.clusterIPs())
-	w.seesSource(w.pods["a1"].Namespace, service.clusterIPs())
+	w.reaches("none", route{w.at(from), service})
+	w.seen("a1", route{w.at("a1"), service})
 	w.run(at, "nft", "delete table inet network-policy")
-	w.seesSource(from.Namespace, service.clusterIPs())
+	w.seen(from, route{w.at(from), service})
 }

@@ -8,58 +8,68 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// TestConfiguration gives nftproxy and kube-proxy the same files and flags.
-// Both must write the same configuration with --write-config-to, or fail.
+// TestConfiguration gives nftproxy and kube-proxy the same files and flags,
+// which testdata/configuration.yaml describes. Both must write the same
+// configuration with --write-config-to, or fail.
 func TestConfiguration(t *testing.T) {
 	t.Parallel()
 	if subjectName() != product {
 		return
 	}
-	c := &configurations{t: t, at: labtest.New(t).Node1.Namespace, dir: t.TempDir()}
-	t.Run("values", func(t *testing.T) { c.with(t).eachValue() })
-	t.Run("combinations", func(t *testing.T) { c.with(t).combinations() })
-	t.Run("files", func(t *testing.T) {
-		for _, file := range oddFiles() {
-			c.with(t).compareFile(file)
-		}
-	})
-	t.Run("flags", func(t *testing.T) { c.with(t).flags() })
-	t.Run("only newer", func(t *testing.T) { c.with(t).onlyNewer() })
+	c := &configurations{T: t, at: labtest.New(t).Node1.Namespace, dir: t.TempDir()}
+	text, err := os.ReadFile("testdata/configuration.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(text, c); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]func(*configurations){
+		"values": (*configurations).eachValue, "combinations": (*configurations).combinations,
+		"files": (*configurations).files, "flags": (*configurations).flags, "only newer": (*configurations).onlyNewer,
+	} {
+		t.Run(name, func(t *testing.T) {
+			part := *c
+			part.T = t
+			test(&part)
+		})
+	}
 }
 
 // configurations compares configurations.
 type configurations struct {
-	t   *testing.T
-	at  *lab.Namespace // of the programs
-	dir string
-}
+	*testing.T `json:"-"`
+	at         *lab.Namespace // of the programs
+	dir        string
 
-// with returns configurations for a subtest.
-func (c *configurations) with(t *testing.T) *configurations { return &configurations{t, c.at, c.dir} }
+	// Fields and OnlyNewer have values by the name of the field.
+	Fields, OnlyNewer map[string][]string
+	Flags             [][]string
+	Files             []string
+}
 
 // eachValue compares each value of each field alone, and with each mode of
 // local detection the fields of the modes.
 func (c *configurations) eachValue() {
-	pools := pools()
-	for _, name := range slices.Sorted(maps.Keys(pools)) {
-		for _, value := range pools[name] {
+	for _, name := range slices.Sorted(maps.Keys(c.Fields)) {
+		for _, value := range c.Fields[name] {
 			c.compareFile(document(map[string]string{name: value}))
 		}
 	}
-	for _, mode := range pools["detectLocalMode"] {
+	for _, mode := range c.Fields["detectLocalMode"] {
 		for _, name := range []string{"clusterCIDR", "detectLocal.bridgeInterface", "detectLocal.interfaceNamePrefix"} {
-			for _, value := range pools[name] {
+			for _, value := range c.Fields[name] {
 				c.compareFile(document(map[string]string{"detectLocalMode": mode, name: value}))
 			}
 		}
@@ -69,14 +79,13 @@ func (c *configurations) eachValue() {
 // combinations compares several fields at a time, the same ones in each run.
 func (c *configurations) combinations() {
 	r := rand.New(rand.NewPCG(1, 2))
-	pools := pools()
 	const files, enough = 60, 12
 	accepted := 0
 	for range files {
 		fields := make(map[string]string)
-		for _, name := range slices.Sorted(maps.Keys(pools)) {
-			if r.IntN(8) == 0 {
-				fields[name] = pools[name][r.IntN(min(4, len(pools[name])))] // the first ones are mostly valid
+		for _, name := range slices.Sorted(maps.Keys(c.Fields)) {
+			if values := c.Fields[name]; r.IntN(8) == 0 {
+				fields[name] = values[r.IntN(min(4, len(values)))] // the first ones are mostly valid
 			}
 		}
 		if c.compareFile(document(fields)) {
@@ -84,43 +93,87 @@ func (c *configurations) combinations() {
 		}
 	}
 	if accepted < enough {
-		c.t.Errorf("got %d of %d files accepted, want at least %d", accepted, files, enough)
+		c.Errorf("got %d of %d files accepted, want at least %d", accepted, files, enough)
+	}
+}
+
+func (c *configurations) files() {
+	for _, file := range c.Files {
+		c.compareFile(file)
 	}
 }
 
 // flags compares flags without and with a file.
 func (c *configurations) flags() {
-	file := filepath.Join(c.dir, "with-flags.conf")
-	text := document(map[string]string{
+	file := c.file(document(map[string]string{
 		"logging.verbosity": "3", "logging.vmodule": "[{filePattern: a, verbosity: 3}]",
 		"hostnameOverride": "File", "oomScoreAdj": "5",
-	})
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		c.t.Fatal(err)
-	}
-	for _, args := range commandLines() {
+	}))
+	for _, args := range c.Flags {
 		c.compare(fmt.Sprintf("%q", args), append([]string{"--proxy-mode=nftables"}, args...)...)
 		c.compare(fmt.Sprintf("with a file: %q", args), append([]string{"--config", file}, args...)...)
 	}
 }
 
-func (c *configurations) compareFile(text string) (accepted bool) {
-	c.t.Helper()
-	file := filepath.Join(c.dir, "config.conf")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		c.t.Fatal(err)
+// onlyNewer checks that nftproxy accepts values that kube-proxy refuses.
+func (c *configurations) onlyNewer() {
+	for name, values := range c.OnlyNewer {
+		for _, value := range values {
+			file := c.file(document(map[string]string{name: value}))
+			if _, err := c.write(upstream, []string{"--config", file}); err == nil {
+				c.Errorf("%s: %s: kube-proxy accepts it", name, value)
+			}
+			if _, err := c.write(product, []string{"--config", file}); err != nil {
+				c.Errorf("%s: %s: %v", name, value, err)
+			}
+		}
 	}
-	return c.compare(text, "--config", file)
+}
+
+// document returns a file with the fields, whose names can be SECTION.FIELD.
+func document(fields map[string]string) string {
+	sections := make(map[string][]string)
+	text := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\n"
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if section, field, ok := strings.Cut(name, "."); ok {
+			sections[section] = append(sections[section], "  "+field+": "+fields[name])
+			continue
+		}
+		text += name + ": " + fields[name] + "\n"
+	}
+	for _, name := range slices.Sorted(maps.Keys(sections)) {
+		text += name + ":\n" + strings.Join(sections[name], "\n") + "\n"
+	}
+	return text
+}
+
+// file writes a file and returns its name.
+func (c *configurations) file(text string) string {
+	c.Helper()
+	file, err := os.CreateTemp(c.dir, "*.conf")
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.WriteString(text); err != nil {
+		c.Fatal(err)
+	}
+	return file.Name()
+}
+
+func (c *configurations) compareFile(text string) (accepted bool) {
+	c.Helper()
+	return c.compare(text, "--config", c.file(text))
 }
 
 // compare compares both programs with the same arguments. The default of
 // nftables.minSyncPeriod differs on purpose: the product's is 0.
 func (c *configurations) compare(what string, args ...string) (accepted bool) {
-	c.t.Helper()
+	c.Helper()
 	want, wantErr := c.write(upstream, args)
 	got, gotErr := c.write(product, args)
 	if (wantErr == nil) != (gotErr == nil) {
-		c.t.Errorf("%s\nkube-proxy: %v\nnftproxy:   %v", what, wantErr, gotErr)
+		c.Errorf("%s\nkube-proxy: %v\nnftproxy:   %v", what, wantErr, gotErr)
 	}
 	if wantErr != nil || gotErr != nil {
 		return false
@@ -130,49 +183,29 @@ func (c *configurations) compare(what string, args ...string) (accepted bool) {
 	if ours["minSyncPeriod"] == "0s" {
 		ours["minSyncPeriod"] = theirs["minSyncPeriod"]
 	}
-	if g, w := c.text(got), c.text(want); g != w {
-		c.t.Errorf("%s\nkube-proxy:\n%s\nnftproxy:\n%s", what, w, g)
+	if diff := cmp.Diff(want, got); diff != "" {
+		c.Errorf("%s (-kube-proxy +nftproxy):\n%s", what, diff)
 	}
 	return true
 }
 
 // write returns the configuration that a program writes. The error is the
 // last line of the output.
-func (c *configurations) write(name string, args []string) (map[string]any, error) {
-	c.t.Helper()
-	file := filepath.Join(c.dir, name+".yaml")
-	if err := os.RemoveAll(file); err != nil {
-		c.t.Fatal(err)
-	}
+func (c *configurations) write(name string, args []string) (object map[string]any, err error) {
+	c.Helper()
+	file := c.file("")
 	args = append(slices.Clone(args), "--write-config-to", file)
-	out, err := c.at.Command(c.t.Context(), program(name), args...).CombinedOutput()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	out, err := c.at.Command(c.Context(), program(name), args...).CombinedOutput()
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
-		if exit.ExitCode() < 1 || strings.Contains(string(out), "goroutine ") {
-			c.t.Errorf("%s %q: %v\n%s", name, args, err, out)
+		if exit.ExitCode() < 1 || bytes.Contains(out, []byte("goroutine ")) {
+			c.Errorf("%s %q: %v\n%s", name, args, err, out)
 		}
 		return nil, errors.New(string(lines[len(lines)-1]))
 	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	var object map[string]any
-	if err := yaml.Unmarshal(text, &object); err != nil {
-		c.t.Fatalf("%s %q: %v\n%s", name, args, err, text)
+	text, errRead := os.ReadFile(file)
+	if err := errors.Join(err, errRead, yaml.Unmarshal(text, &object)); err != nil {
+		c.Fatalf("%s %q: %v\n%s", name, args, err, text)
 	}
 	return object, nil
-}
-
-func (c *configurations) text(object map[string]any) string {
-	c.t.Helper()
-	text, err := yaml.Marshal(object)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return string(text)
 }

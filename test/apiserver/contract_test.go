@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -9,11 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/nftproxy/nftproxy/test/lab/frontend"
 )
 
 // TestContract compares the subject's flags, metrics and HTTP answers with
@@ -25,16 +21,13 @@ func TestContract(t *testing.T) {
 		name = upstream
 	}
 	w := newWorld(t)
-	web := w.createService("web", "a1 b1")
+	w.expose("web", []string{"a1", "b1"})
 	p := w.proxy(name, "--profiling")
 	p.startSynced()
-	web.servedBy("a1 b1")
+	w.reaches("a1 b1", w.routes("web")...)
 	// Some metrics appear with their first observation.
-	slice := web.newSlice(0, []string{"a2", "b1"})
-	slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: time.Now().Format(time.RFC3339Nano)}
-	w.writeSlice(slice)
-	ipv6 := func(f frontend.Frontend) bool { return f.To.Addr().Is6() }
-	w.reaches(w.pods["a1"].Namespace, slices.DeleteFunc(web.clusterIPs(), ipv6), "a2 b1")
+	w.setEndpoints("web", "web", []string{"a2", "b1"}, time.Now())
+	w.reaches("a2 b1", w.routes("web")...)
 	_, err := p.get(healthAddress, "/livez")
 	w.must(err)
 
@@ -50,7 +43,7 @@ func TestContract(t *testing.T) {
 	t.Run("slis", func(t *testing.T) {
 		compare(t, "slis.txt", describeMetrics(p.text(t, metricsAddress, "/metrics/slis")), all)
 	})
-	t.Run("answers", func(t *testing.T) { compareAnswers(t, p, questions()) })
+	t.Run("answers", func(t *testing.T) { compareAnswers(t, p, questions...) })
 	t.Run("flags", func(t *testing.T) { compareFlags(t, describeFlags(w.help(name))) })
 	t.Run("all flags", func(t *testing.T) {
 		if name == upstream {
@@ -62,11 +55,7 @@ func TestContract(t *testing.T) {
 	t.Run("defaults", func(t *testing.T) { compareText(t, "defaults.yaml", w.defaults(name)) })
 
 	// The cluster autoscaler taints a node before it removes it.
-	node, err := w.Admin().CoreV1().Nodes().Get(w.ctx(), w.Node1.Name, metav1.GetOptions{})
-	w.must(err)
-	node.Spec.Taints = append(node.Spec.Taints, toBeDeleted())
-	_, err = w.Admin().CoreV1().Nodes().Update(w.ctx(), node, metav1.UpdateOptions{})
-	w.must(err)
+	w.kubectl("", "taint", "node", "node1", "ToBeDeletedByClusterAutoscaler=1:NoSchedule")
 	p.eventually("/healthz of a node to be removed", func() error {
 		answer, err := p.get(healthAddress, "/healthz")
 		if err == nil && answer.StatusCode == 200 {
@@ -75,52 +64,38 @@ func TestContract(t *testing.T) {
 		return err
 	})
 	t.Run("leaving", func(t *testing.T) {
-		compareAnswers(t, p, []question{
-			{"leaving-healthz", healthAddress, "/healthz", false},
-			{"leaving-livez", healthAddress, "/livez", false},
-		})
+		compareAnswers(t, p, "health/leaving-healthz", "health/leaving-livez")
 	})
 }
 
-// question is a request to a server of the proxy.
-type question struct {
-	name, address, path string
-	// page is set if the body varies between runs: it is not compared.
-	page bool
+// questions are requests to a healthy proxy: the server, and the name of the
+// file with the recorded answer. The path is its name, unless paths has it.
+var questions = strings.Fields(`health/healthz health/livez health/health-other
+	metrics/metrics-healthz metrics/metrics-healthz-verbose metrics/metrics-livez metrics/metrics-other
+	metrics/proxyMode metrics/configz metrics/flags-v metrics/pprof-cmdline metrics/flagz metrics/statusz
+	metrics/pprof`)
+
+var paths = map[string]string{
+	"health-other": "other", "leaving-healthz": "healthz", "leaving-livez": "livez",
+	"metrics-healthz": "healthz", "metrics-healthz-verbose": "healthz?verbose", "metrics-livez": "livez",
+	"metrics-other": "other", "flags-v": "debug/flags/v", "pprof-cmdline": "debug/pprof/cmdline",
+	"pprof": "debug/pprof/",
 }
 
-// questions returns the questions for a healthy proxy.
-func questions() []question {
-	return []question{
-		{"healthz", healthAddress, "/healthz", false},
-		{"livez", healthAddress, "/livez", false},
-		{"health-other", healthAddress, "/other", false},
-		{"metrics-healthz", metricsAddress, "/healthz", false},
-		{"metrics-healthz-verbose", metricsAddress, "/healthz?verbose", false},
-		{"metrics-livez", metricsAddress, "/livez", false},
-		{"metrics-other", metricsAddress, "/other", false},
-		{"proxyMode", metricsAddress, "/proxyMode", false},
-		{"configz", metricsAddress, "/configz", false},
-		{"flags-v", metricsAddress, "/debug/flags/v", false},
-		{"pprof-cmdline", metricsAddress, "/debug/pprof/cmdline", false},
-		{"flagz", metricsAddress, "/flagz", true},
-		{"statusz", metricsAddress, "/statusz", true},
-		{"pprof", metricsAddress, "/debug/pprof/", true},
-	}
-}
-
-func compareAnswers(t *testing.T, p *proxy, questions []question) {
+func compareAnswers(t *testing.T, p *proxy, questions ...string) {
 	t.Helper()
-	for _, q := range questions {
-		t.Run(q.name, func(t *testing.T) {
-			answer, err := p.get(q.address, q.path)
+	for _, question := range questions {
+		server, name, _ := strings.Cut(question, "/")
+		address := map[string]string{"health": healthAddress, "metrics": metricsAddress}[server]
+		t.Run(name, func(t *testing.T) {
+			answer, err := p.get(address, "/"+cmp.Or(paths[name], name))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if q.page {
+			if name == "flagz" || name == "statusz" || name == "pprof" { // the body varies between runs
 				answer.body = ""
 			}
-			compareText(t, filepath.Join("answers", q.name+".txt"), answer.describe())
+			compareText(t, filepath.Join("answers", name+".txt"), answer.describe())
 		})
 	}
 }

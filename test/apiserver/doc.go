@@ -15,11 +15,49 @@
 //	make test-apiserver
 //	make test-apiserver SUBJECT=kube-proxy
 //
-// TestTakeover swaps the subject with kube-proxy, or with the program whose
-// absolute path is in the environment variable OTHER, such as an earlier
+// Most tests are the scripts of testdata/scripts: see package script. A step
+// with => is repeated until it returns the words. The conditions nftproxy,
+// kube-proxy and foreign (a path) select steps by the subject. These are the
+// steps:
+//
+//	cluster                       the first step; "cluster without Nodes" has none
+//	kubectl ARG…, apply FILE…     kubectl as administrator; $a1 is an address of a1
+//	expose SERVICE POD…           creates testdata/service.yaml with endpoints
+//	endpoints SERVICE POD…        sets endpoints; "changed 1h": ago, for metrics
+//	delete SERVICE, many N        deletes one; creates more
+//	apiserver kill|start          also "start other", "stop other": a second one
+//	compact, network cut|mend     of etcd; between node1 and the API server
+//	requests, requested any|list|refused RESOURCE…
+//
+//	start NAME FLAG…              starts a proxy, and waits for its first sync
+//	launch NAME FLAG…             starts a proxy: see proxySteps for the names
+//	crash, terminate, restart, cleanup NAME; exit NAME => CODE; runs
+//	refuse CODE FLAG…             a start that must fail; returns the message
+//	get PATH => STATUS, unhealthy, log TEXT, errors NAME
+//	metric NAME => VALUE, between LEAST MOST NAME
+//	wrap COMMAND…                 runs the proxies that start next
+//	expand FILE TO, volume FILE TO, hold ADDRESS…, release
+//
+//	served SERVICE => POD…        from a1 and node1 to ClusterIPs, and from the
+//	                              client to NodePorts; none: an attempt fails
+//	connect FROM -> SERVICE KIND => POD…
+//	source FROM -> SERVICE KIND => NAME, whose address the endpoints see
+//	reached, chosen, sticks SERVICE; flows SERVICE FROM TO, of UDP
+//	stream SERVICE…, pass, phase TEXT, unbroken: connections meanwhile
+//
+//	on NODE PROGRAM…, tables, state
+//	monitor, written SERVICE POD, unwritten SERVICE: changes of tables
+//	take, return                  another program owns the tables
+//	leftovers VARIANT             what kube-proxy's iptables mode left
+//	root deploy|kubeadm, read-root FILE, accepted preset|kustomization NAME
+//	kubelet NODE FOLDER, kill-kubelet NODE, program FOLDER SCRIPT
+//	user COMMAND…, complete ARG…, terminal NODE, doctor CHECK…
+//
+// The script takeover swaps the subject with kube-proxy, or with the program
+// whose absolute path is in the environment variable OTHER, such as an earlier
 // build:
 //
-//	cd test/apiserver && OTHER=/tmp/kube-proxy go test -run TestTakeover -v -attempts 400
+//	cd test/apiserver && OTHER=/tmp/kube-proxy go test -run 'TestScripts/takeover' -v -attempts 400
 //
 // testdata/kube-proxy-VERSION has the recorded flags, metrics and HTTP
 // answers of kube-proxy. `go test -run TestContract -record` rewrites it.

@@ -21,9 +21,8 @@ const (
 // record makes TestContract record kube-proxy's answers.
 var record = flag.Bool("record", false, "rewrite testdata/kube-proxy-VERSION")
 
-// attempts is the number of connections of TestTakeover before, in and after
-// each swap.
-var attempts = flag.Int64("attempts", 100, "number of connections before, in and after each swap of proxies")
+// attempts is the number of connections for which the step pass waits.
+var attempts = flag.Int64("attempts", 100, "number of connections for which the step pass of scripts waits")
 
 // The programs that can be the subject.
 const (

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,12 +18,11 @@ import (
 // stream begins connections and UDP flows at a fixed rate, independent of the
 // outcome of earlier ones.
 type stream struct {
-	t      testing.TB
-	cancel context.CancelFunc
-	begin  sync.WaitGroup // of run
-	wait   sync.WaitGroup // of attempts
-	routes []route
-	ended  atomic.Int64
+	cancel   context.CancelFunc
+	begin    sync.WaitGroup // of run
+	wait     sync.WaitGroup // of attempts
+	attempts []attempt
+	ended    atomic.Int64
 
 	mu       sync.Mutex // guards failures and phases
 	failures []string
@@ -34,44 +35,30 @@ type phase struct {
 	attempts, fails int
 }
 
-// route is the source and destination of attempts.
-type route struct {
+// attempt is a connection that a stream repeats.
+type attempt struct {
 	from *lab.Namespace
 	to   frontend.Frontend
-	// guarded is set if attempts must not be answered.
+	// guarded is set if it must not be answered.
 	guarded bool
 }
 
 // streamEvery is the time between two attempts: 200 per second.
 const streamEvery = 5 * time.Millisecond
 
-// startStream starts a stream on the routes of a Service.
-func (s *service) startStream(t testing.TB) *stream {
-	t.Helper()
-	return s.w.startStream(t, s.routes()...)
-}
-
 // startStream starts a stream on these routes, in turn, until stop or the end
-// of the test.
-func (w *world) startStream(t testing.TB, routes ...route) *stream {
+// of the test. Attempts on guarded routes must not be answered.
+func startStream(t testing.TB, routes, guarded []route) *stream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	out := &stream{t: t, cancel: cancel, routes: routes, phases: []*phase{{name: "stream"}}}
+	out := &stream{cancel: cancel, phases: []*phase{{name: "stream"}}}
+	for i, r := range slices.Concat(routes, guarded) {
+		for _, to := range r.to {
+			out.attempts = append(out.attempts, attempt{r.from, to, i >= len(routes)})
+		}
+	}
 	out.begin.Go(func() { out.run(ctx) })
 	t.Cleanup(out.stop)
-	return out
-}
-
-// routes returns routes to a Service: to its ClusterIPs from a pod of node1
-// and from node1, to its NodePorts from the client.
-func (s *service) routes() []route {
-	var out []route
-	for _, to := range s.clusterIPs() {
-		out = append(out, route{from: s.w.pods["a1"].Namespace, to: to}, route{from: s.w.Node1.Namespace, to: to})
-	}
-	for _, to := range s.nodePorts() {
-		out = append(out, route{from: s.w.Client, to: to})
-	}
 	return out
 }
 
@@ -84,17 +71,17 @@ func (s *stream) run(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		route := s.routes[i%len(s.routes)]
+		one := s.attempts[i%len(s.attempts)]
 		s.mu.Lock()
 		in := s.phases[len(s.phases)-1]
 		in.attempts++
 		s.mu.Unlock()
 		s.wait.Go(func() {
-			if err := route.attempt(); err != nil {
+			if err := one.make(); err != nil {
 				s.mu.Lock()
 				in.fails++
 				at := time.Now().Format(time.TimeOnly)
-				s.failures = append(s.failures, fmt.Sprintf("%s %s -> %v: %v", at, route.from.Name, route.to, err))
+				s.failures = append(s.failures, fmt.Sprintf("%s %s -> %v: %v", at, one.from.Name, one.to, err))
 				s.mu.Unlock()
 			}
 			s.ended.Add(1)
@@ -102,16 +89,17 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// attempt connects once. It fails also if a packet was lost and repeated.
-func (r route) attempt() error {
-	if r.guarded {
-		if result := r.probe(shortly); result.Outcome != lab.TimedOut {
+// make connects once. It fails also if a packet was lost and repeated.
+func (a attempt) make() error {
+	if a.guarded {
+		result := a.to.Probe(context.Background(), a.from, lab.ProbeOptions{Timeout: shortly})
+		if result.Outcome != lab.TimedOut {
 			return fmt.Errorf("got %v, want no answer", result)
 		}
 		return nil
 	}
 	options := lab.ProbeOptions{Timeout: answerTimeout}
-	conn, result := lab.Open(context.Background(), r.from, r.to.Network, r.to.To, options)
+	conn, result := lab.Open(context.Background(), a.from, a.to.Network, a.to.To, options)
 	if conn == nil {
 		return errors.New(result.String())
 	}
@@ -123,19 +111,6 @@ func (r route) attempt() error {
 	return err
 }
 
-func (r route) probe(timeout time.Duration) lab.Result {
-	return r.to.Probe(context.Background(), r.from, lab.ProbeOptions{Timeout: timeout})
-}
-
-// ask connects once and returns the pod that answers.
-func (r route) ask() (pod string, err error) {
-	result := r.probe(answerTimeout)
-	if result.Outcome != lab.Answered {
-		return "", errors.New(result.String())
-	}
-	return result.Answer.Server, nil
-}
-
 // stop ends the stream and waits for its attempts. It can be called more than
 // once.
 func (s *stream) stop() {
@@ -145,17 +120,17 @@ func (s *stream) stop() {
 }
 
 // phase begins another phase.
-func (s *stream) phase(format string, args ...any) {
+func (s *stream) phase(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.phases = append(s.phases, &phase{name: fmt.Sprintf(format, args...)})
+	s.phases = append(s.phases, &phase{name: name})
 }
 
 // pass waits for n more attempts.
-func (s *stream) pass(n int64) {
-	s.t.Helper()
+func (s *stream) pass(t testing.TB, n int64) {
+	t.Helper()
 	want := s.ended.Load() + n
-	eventually(s.t, "stream", func() error {
+	eventually(t, "stream", func() error {
 		if ended := s.ended.Load(); ended < want {
 			return fmt.Errorf("%d attempts, want %d", ended, want)
 		}
@@ -163,17 +138,19 @@ func (s *stream) pass(n int64) {
 	})
 }
 
-// mustNotFail stops the stream and reports failed attempts.
-func (s *stream) mustNotFail() {
-	s.t.Helper()
+// result stops the stream and returns the numbers of attempts, and an error if
+// some failed.
+func (s *stream) result() (string, error) {
 	s.stop()
-	const most = 10
-	for _, failure := range s.failures[:min(most, len(s.failures))] {
-		s.t.Error(failure)
-	}
+	var counts strings.Builder
 	for _, p := range s.phases {
 		if p.attempts > 0 {
-			s.t.Logf("%s: %d of %d attempts failed", p.name, p.fails, p.attempts)
+			fmt.Fprintf(&counts, "%s: %d of %d attempts failed\n", p.name, p.fails, p.attempts)
 		}
 	}
+	const most = 10
+	if len(s.failures) > 0 {
+		return "", fmt.Errorf("%s\n%s", strings.Join(s.failures[:min(most, len(s.failures))], "\n"), &counts)
+	}
+	return counts.String(), nil
 }

@@ -2,14 +2,18 @@ package apiserver
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"path/filepath"
+	"strings"
 	"testing"
 
-	"k8s.io/client-go/kubernetes"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nftproxy/nftproxy/test/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/script"
 )
 
 // target is the port of the servers in pods.
@@ -19,10 +23,15 @@ const target = 8080
 type world struct {
 	*lab.Lab
 	*cluster.Cluster
-	t      testing.TB
-	pods   map[string]*lab.Pod
-	client kubernetes.Interface // of the administrator
-	token  string               // of the service account of the proxy
+	t        testing.TB
+	script   *script.Script // that runs; nil in a test without a script
+	pods     map[string]*lab.Pod
+	services map[string]*corev1.Service // by name, as the API server last returned them
+	// other is the second API server, while it runs. It gets all changes then.
+	other *cluster.APIServer
+	token string // of the service account of the proxy
+	// config is the kubeconfig file of the proxy.
+	config string
 }
 
 // newWorld creates a world with the Nodes node1 and node2, and with pods on
@@ -31,27 +40,15 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := newBareWorld(t)
 	for _, node := range w.Nodes() {
-		w.createNode(node)
+		w.must(w.CreateNode(w.ctx(), node.Namespace, node.PodRanges...))
 	}
 	return w
-}
-
-// newServedWorld creates a world with the Service web, which the subject
-// serves.
-func newServedWorld(t testing.TB) (*world, *service, *proxy) {
-	t.Helper()
-	w := newWorld(t)
-	web := w.createService("web", "a1 b1")
-	p := w.subject()
-	p.startSynced()
-	web.servedBy("a1 b1")
-	return w, web, p
 }
 
 // newBareWorld creates a world without Nodes in the API.
 func newBareWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{Lab: labtest.New(t), t: t}
+	w := &world{Lab: labtest.New(t), t: t, services: map[string]*corev1.Service{}}
 	var err error
 	w.pods, err = w.AddPods([]uint16{target}, "a1", "a2", "b1", "b2")
 	w.must(err)
@@ -67,63 +64,64 @@ func newBareWorld(t testing.TB) *world {
 			t.Error(err)
 		}
 	})
-	w.client = w.Admin()
-	w.token = w.deploy()
+	w.deploy()
 	t.Cleanup(func() { labtest.LogTables(t, w.Node1) })
 	return w
 }
 
-// with returns the world with another client.
-func (w *world) with(client kubernetes.Interface) *world {
-	other := *w
-	other.client = client
-	return &other
-}
-
-// service returns a Service of another world in this one.
-func (w *world) service(s *service) *service { return &service{Service: s.Service, w: w} }
-
 // must ends the test on an error.
 func (w *world) must(err error) {
 	w.t.Helper()
-	if err != nil {
+	switch {
+	case err == nil:
+	case w.script != nil:
+		w.script.Fatalf("%v", err)
+	default:
 		w.t.Fatal(err)
 	}
 }
 
 func (w *world) ctx() context.Context { return w.t.Context() }
 
+// at returns the namespace of the client, a node or a pod.
+func (w *world) at(name string) *lab.Namespace {
+	w.t.Helper()
+	all := map[string]*lab.Namespace{"client": w.Client, "node1": w.Node1.Namespace, "node2": w.Node2.Namespace}
+	for pod := range maps.Values(w.pods) {
+		all[pod.Name] = pod.Namespace
+	}
+	if all[name] == nil {
+		w.must(fmt.Errorf("got %q, want client, a node or a pod", name))
+	}
+	return all[name]
+}
+
 // The objects of deploy/ that the subject uses.
 const (
 	deployed         = repository + "/deploy/kustomize/base"
 	accountNamespace = "kube-system"
 	accountName      = "nftproxy"
-	roleName         = "nftproxy"
 )
 
-// deploy applies deploy/ and returns a token of the proxy's service account.
-// Without controllers, no pod is created.
-func (w *world) deploy() string {
+// deploy applies deploy/ and writes the kubeconfig of the proxy's service
+// account. Without controllers, no pod is created.
+func (w *world) deploy() {
 	w.t.Helper()
 	folder, err := filepath.Abs(deployed)
 	w.must(err)
 	w.kubectl("", "apply", "--kustomize="+folder)
-	token, err := w.Token(w.ctx(), accountNamespace, accountName)
+	w.token, err = w.Token(w.ctx(), accountNamespace, accountName)
 	w.must(err)
-	return token
-}
-
-// kubeconfig writes the subject's kubeconfig and returns its path.
-func (w *world) kubeconfig() string {
-	w.t.Helper()
-	path := filepath.Join(w.t.TempDir(), "kubeconfig")
-	w.must(w.WriteKubeconfig(path, w.token))
-	return path
+	w.config = filepath.Join(w.t.TempDir(), "kubeconfig")
+	w.must(w.WriteKubeconfig(w.config, w.token))
 }
 
 // kubectl runs kubectl as administrator.
 func (w *world) kubectl(stdin string, args ...string) string {
 	w.t.Helper()
+	if w.other != nil {
+		args = append(args, fmt.Sprintf("--server=https://%s:%d", "127.0.0.1", w.other.Port))
+	}
 	out, err := w.Kubectl(w.ctx(), stdin, args...)
 	w.must(err)
 	return out
@@ -135,17 +133,13 @@ func (w *world) run(at *lab.Namespace, name string, args ...string) string {
 	return labtest.Run(w.t, at, name, args...)
 }
 
-// tables returns all tables of a node, without elements that packets add.
-func (w *world) tables(node *lab.Node) string {
+// tables returns all tables of node1, without elements that packets add.
+func (w *world) tables() string {
 	w.t.Helper()
-	return w.run(node.Namespace, "nft", "--stateless", "list", "ruleset")
+	return w.run(w.Node1.Namespace, "nft", "--stateless", "list", "ruleset")
 }
 
-// expectTables compares the tables of node1 with earlier ones, unless the
-// subject is foreign.
-func (w *world) expectTables(when, want string) {
-	w.t.Helper()
-	if now := w.tables(w.Node1); now != want && !foreign() {
-		w.t.Errorf("tables %s: got\n%s\nwant\n%s", when, now, want)
-	}
+// ranges returns the ranges of pods, separated by commas.
+func ranges() string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(lab.PodRanges()), " ", ","), "[]")
 }
