@@ -1,7 +1,6 @@
 package app
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -15,8 +14,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"k8s.io/klog/v2"
-	configv1alpha1 "k8s.io/kube-proxy/config/v1alpha1"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
 )
@@ -84,96 +81,6 @@ func TestLocalStatusPages(t *testing.T) {
 	}
 }
 
-// The answers are recorded from kube-proxy v1.36.3.
-func TestStatusPages(t *testing.T) {
-	const text = "text/plain; charset=utf-8"
-	pages := statusPages(t)
-	for _, tc := range []struct {
-		method, path string
-		code         int
-		contentType  string
-		body         string // the whole body, or its beginning if it ends with …
-	}{
-		{"GET", "/healthz", 200, text, "ok"},
-		{"POST", "/healthz", 200, text, "ok"},
-		{"GET", "/healthz?verbose", 200, text, "[+]ping ok\nhealthz check passed\n"},
-		{"GET", "/healthz/ping", 200, text, "ok"},
-		{"GET", "/healthz/", 404, text, "404 page not found\n"},
-		{"GET", "/livez", 404, text, "404 page not found\n"},
-		{"GET", "/", 404, text, "404 page not found\n"},
-		{"GET", "/proxyMode", 200, text, "nftables"},
-		{"GET", "/configz", 200, "application/json", `{"kubeproxy.config.k8s.io":{"kind":"KubeProxyConfiguration",` +
-			`"apiVersion":"kubeproxy.config.k8s.io/v1alpha1",…`},
-		{"GET", "/metrics", 200, "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", "# HELP …"},
-		{"GET", "/debug/pprof", 302, "text/html; charset=utf-8", `<a href="/debug/pprof/">Found</a>` + ".\n\n"},
-		{"GET", "/debug/pprof/", 200, "text/html; charset=utf-8", "<html>…"},
-		{"GET", "/debug/pprof/goroutine?debug=1", 200, text, "goroutine profile: …"},
-		{"GET", "/debug/pprof/symbol", 200, text, "num_symbols: 1\n"},
-		{"GET", "/debug/pprof/cmdline", 404, text, "Unknown profile\n"},
-		{"GET", "/debug/flags", 200, "text/html; charset=utf-8", "<html>…"},
-		{"GET", "/debug/flags/", 200, "text/html; charset=utf-8", "<html>…"},
-		{"GET", "/debug/flags/v", 406, "text/plain", "unsupported http method\n"},
-	} {
-		r := ask(pages, tc.method, tc.path, "", "")
-		beginning, whole := strings.CutSuffix(tc.body, "…")
-		ok := r.Body.String() == tc.body || whole && strings.HasPrefix(r.Body.String(), beginning)
-		if r.Code != tc.code || r.Header().Get("Content-Type") != tc.contentType || !ok {
-			t.Errorf("%s %s: got status %d, %q, body %.200q; want %d, %q, %q",
-				tc.method, tc.path, r.Code, r.Header().Get("Content-Type"), r.Body, tc.code, tc.contentType, tc.body)
-		}
-	}
-}
-
-func TestDisabledStatusPages(t *testing.T) {
-	pages := pagesOf(t, statusOptions(t,
-		"--profiling=false", "--feature-gates=ComponentFlagz=false,ComponentStatusz=false"))
-	for _, path := range []string{
-		"/debug/pprof", "/debug/pprof/", "/debug/pprof/goroutine", "/debug/pprof/profile", "/debug/pprof/symbol",
-		"/debug/pprof/trace", "/debug/flags", "/debug/flags/v", "/flagz", "/statusz",
-	} {
-		if r := ask(pages, "GET", path, "", ""); r.Code != 404 {
-			t.Errorf("%s: got status %d, want 404", path, r.Code)
-		}
-	}
-	if r := ask(pages, "GET", "/configz", "", ""); r.Code != 200 {
-		t.Errorf("/configz: got status %d, want 200", r.Code)
-	}
-}
-
-func TestConfigz(t *testing.T) {
-	var got map[string]configv1alpha1.KubeProxyConfiguration
-	r := ask(statusPages(t), "GET", "/configz", "", "")
-	if err := json.Unmarshal(r.Body.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
-	if c := got["kubeproxy.config.k8s.io"]; len(got) != 1 || c.HostnameOverride != "node1" {
-		t.Errorf("got %+v", got)
-	}
-}
-
-func TestSetVerbosity(t *testing.T) {
-	pages := statusPages(t)
-	defer ask(pages, "PUT", "/debug/flags/v", "", "0")
-	for _, tc := range []struct {
-		body string
-		code int
-		want string
-	}{
-		{"7", 200, "successfully set klog.logging.verbosity to 7\n"},
-		{"x", 400, "strconv.ParseUint: parsing \"x\": invalid syntax\n"},
-		{"", 400, "strconv.ParseUint: parsing \"\": invalid syntax\n"},
-		{strings.Repeat("1", 1000), 400, "http: request body too large\n"},
-	} {
-		r := ask(pages, "PUT", "/debug/flags/v", "", tc.body)
-		if r.Code != tc.code || r.Body.String() != tc.want || r.Header().Get("Content-Type") != "text/plain" {
-			t.Errorf("%.10q: got status %d, %q; want %d, %q", tc.body, r.Code, r.Body, tc.code, tc.want)
-		}
-		if !klog.V(7).Enabled() || klog.V(8).Enabled() {
-			t.Errorf("%.10q: verbosity is not 7", tc.body)
-		}
-	}
-}
-
 // scrape returns the metric families of a page by name.
 func scrape(t *testing.T, pages http.Handler, path string) map[string]*dto.MetricFamily {
 	t.Helper()
@@ -226,27 +133,6 @@ func TestMetrics(t *testing.T) {
 	again, _ := newAnswersTotal("healthz")
 	if _, err := newStatusMux(statusOptions(t), healthz, again); err == nil {
 		t.Error("two collectors of one name: got no error")
-	}
-}
-
-func TestServiceLevelIndicators(t *testing.T) {
-	pages := statusPages(t)
-	ask(pages, "DELETE", "/metrics/slis", "", "")
-	for range 2 {
-		ask(pages, "GET", "/healthz", "", "")
-	}
-	families := scrape(t, pages, "/metrics/slis")
-	total := families["kubernetes_healthchecks_total"].GetMetric()
-	last := families["kubernetes_healthcheck"].GetMetric()
-	if len(total) != 1 || total[0].Counter.GetValue() != 2 || last[0].Gauge.GetValue() != 1 {
-		t.Errorf("got %v, want 2 health checks, the last one successful", families)
-	}
-	if families["go_goroutines"] != nil {
-		t.Error("/metrics/slis contains metrics of /metrics")
-	}
-	ask(pages, "DELETE", "/metrics/slis", "", "")
-	if n := len(scrape(t, pages, "/metrics/slis")); n != 0 {
-		t.Errorf("got %d metrics after DELETE, want 0", n)
 	}
 }
 
