@@ -105,7 +105,7 @@ func TestDamage(t *testing.T) {
 				}
 			}
 			tabletest.LoadNFT(t, string(file.Data))
-			got := differences(diffSteps(t, table, ""))
+			got := Differences(diffSteps(t, table, ""))
 			if tt.diff == nil && len(got) == 0 || tt.diff != nil && !slices.Equal(got, tt.diff) {
 				t.Errorf("got differences %q, want %q", got, tt.diff)
 			}

@@ -13,28 +13,33 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// diffSteps runs a comparison after a cursor.
-func diffSteps(t testing.TB, table *Table, after string) (steps []keep.DiffStep) {
-	t.Helper()
+// DiffSteps runs a comparison after a cursor.
+func DiffSteps(table *Table, after string) (steps []keep.DiffStep, err error) {
 	d, err := table.Diff(after)
+	for err == nil {
+		var step keep.DiffStep
+		if step, err = d.Next(); err == nil {
+			steps = append(steps, step)
+		}
+		if step.Done || len(steps) > 100_000 {
+			return steps, err
+		}
+	}
+	return nil, err
+}
+
+// diffSteps runs a comparison that must not fail.
+func diffSteps(t testing.TB, table *Table, after string) []keep.DiffStep {
+	t.Helper()
+	steps, err := DiffSteps(table, after)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 100_000 {
-		step, err := d.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if steps = append(steps, step); step.Done {
-			return steps
-		}
-	}
-	t.Fatal("the comparison does not end")
-	return nil
+	return steps
 }
 
-// differences describes the differences of steps.
-func differences(steps []keep.DiffStep) (all []string) {
+// Differences describes the differences of steps.
+func Differences(steps []keep.DiffStep) (all []string) {
 	for _, step := range steps {
 		for _, d := range step.Differences {
 			text := string(d.Kind) + " " + d.Object
@@ -50,7 +55,7 @@ func differences(steps []keep.DiffStep) (all []string) {
 // checkDiff checks that a comparison finds no difference.
 func checkDiff(t testing.TB, table *Table) {
 	t.Helper()
-	if got := differences(diffSteps(t, table, "")); len(got) > 0 {
+	if got := Differences(diffSteps(t, table, "")); len(got) > 0 {
 		t.Errorf("got differences %q", got)
 	}
 }
@@ -80,7 +85,7 @@ func TestDiffContinues(t *testing.T) {
 		add element ip kube-proxy cluster-ips { 10.96.7.7 }
 		add element ip kube-proxy service-classes { 10.96.7.7 . tcp . 80 : 0:1 }`)
 	steps := diffSteps(t, table, "")
-	if all := differences(steps); len(all) != 6 {
+	if all := Differences(steps); len(all) != 6 {
 		t.Fatalf("got %q, want 6 differences", all)
 	}
 	rows := 0 // large is the last Service by name
@@ -94,9 +99,9 @@ func TestDiffContinues(t *testing.T) {
 			slices.ContainsFunc(rest, func(s keep.DiffStep) bool { return s.Rows > 0 }) {
 			t.Errorf("after %q: got rows of Services before it", step.Cursor)
 		}
-		got := differences(rest)
-		if !endsWith(differences(steps), got) || !endsWith(got, differences(steps[i+1:])) {
-			t.Errorf("after %q: got %q, want at least %q", step.Cursor, got, differences(steps[i+1:]))
+		got := Differences(rest)
+		if !endsWith(Differences(steps), got) || !endsWith(got, Differences(steps[i+1:])) {
+			t.Errorf("after %q: got %q, want at least %q", step.Cursor, got, Differences(steps[i+1:]))
 		}
 	}
 	if all := table.Stats().Rows; rows < sumOf(all) {
@@ -140,7 +145,7 @@ func TestDiffOfFailedSync(t *testing.T) {
 		t.Fatal("got no error of a sync")
 	}
 	missing, extra := 0, 0
-	for _, d := range differences(diffSteps(t, table, "")) {
+	for _, d := range Differences(diffSteps(t, table, "")) {
 		if strings.HasPrefix(d, "missing row ") && strings.HasSuffix(d, "ns/large:http") {
 			missing++
 		}
@@ -175,7 +180,7 @@ func TestDiffOfLargeSet(t *testing.T) {
 	if reportsCounts(t, table) {
 		want = append(want, "extra 2 rows of set cluster-ips, which is too large to list them")
 	}
-	if got := differences(diffSteps(t, table, "")); !slices.Equal(got, want) {
+	if got := Differences(diffSteps(t, table, "")); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -193,7 +198,7 @@ func TestDiffDuringForeignCommits(t *testing.T) {
 		}
 		return nil
 	}
-	if got := differences(diffSteps(t, table, "")); len(got) != 1 || calls < 21 {
+	if got := Differences(diffSteps(t, table, "")); len(got) != 1 || calls < 21 {
 		t.Errorf("got %q after %d calls, want one difference", got, calls)
 	}
 	failed := errors.New("failed")
@@ -244,7 +249,7 @@ func TestDiffDuringChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(step.Differences) > 0 {
-			t.Errorf("step %d: got %q", steps, differences([]keep.DiffStep{step}))
+			t.Errorf("step %d: got %q", steps, Differences([]keep.DiffStep{step}))
 		}
 		if step.Done {
 			break

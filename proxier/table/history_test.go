@@ -3,6 +3,7 @@ package table
 import (
 	"flag"
 	"fmt"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"maps"
 	"os/exec"
 	"slices"
@@ -252,4 +253,35 @@ func (h *history) disturb() {
 		exec.Command("nft", append([]string{"flush", "map"}, append(table, "class-chains")...)...).Run()
 	}
 	h.foreign = true
+}
+
+// failing returns the number of service ports that could not be written as they
+// are wanted.
+func failing(table *Table) (n int) {
+	for range table.keeper.Failing() {
+		n++
+	}
+	return n
+}
+
+// writesLess reports whether the next transaction writes less of a service port
+// than is wanted, writesNothing whether it writes nothing of it.
+func writesLess(p *portState) bool {
+	_, less := p.kept.Less()
+	return less
+}
+
+func writesNothing(p *portState) bool {
+	next, _ := p.kept.Next(func(keep.Content, bool) (keep.Content, error) { return content{}, nil })
+	return next == p.kept.Have()
+}
+
+// problem returns the kernel's error about a message, or about the whole
+// transaction if tag is 0.
+func problem(errno unix.Errno, tag uint32) error {
+	p := nft.Problem{Op: "commit", Errno: errno}
+	if tag != 0 {
+		p = nft.Problem{Op: "add element", Object: "service-classes", Errno: errno, Tag: tag}
+	}
+	return &nft.CommitError{Table: "t", Problems: []nft.Problem{p}}
 }

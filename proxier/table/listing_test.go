@@ -2,6 +2,7 @@ package table
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -22,22 +23,57 @@ func listTable(t testing.TB, f nft.Family) []string {
 	return canonical(tabletest.NFT(t, "", "list", "table", f.String(), ruleset.TableName))
 }
 
-// listDesired returns the canonical listing of the desired table, which nft
-// loads into an empty namespace.
+// listDesired returns the canonical listing of the desired table.
 func listDesired(t testing.TB, table *Table) []string {
 	t.Helper()
 	var text bytes.Buffer
 	if err := table.Fprint(&text); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("sh", "-c", "nft -f - && nft list table "+table.Family().String()+" "+ruleset.TableName)
+	listing, err := LoadedListing(table.Family(), text.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return listing
+}
+
+// LoadedListing returns the canonical listing of a table after nft has loaded
+// it into an empty namespace.
+func LoadedListing(f nft.Family, text string) ([]string, error) {
+	cmd := exec.Command("sh", "-c", "nft -f - && nft list table "+f.String()+" "+ruleset.TableName)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	cmd.Stdin = strings.NewReader(text.String())
+	cmd.Stdin = strings.NewReader(text)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("load the desired table with nft: %v\n%s\n%s", err, out, text.String())
+		return nil, fmt.Errorf("load a table with nft: %w\n%s\n%s", err, out, text)
 	}
-	return canonical(string(out))
+	return canonical(string(out)), nil
+}
+
+// Listing returns the canonical listing of the table in the kernel, reduced as
+// by Without.
+func Listing(t testing.TB, f nft.Family, except ...string) []string {
+	return Without(listTable(t, f), except...)
+}
+
+// Without returns a listing without some sets. `unused` stands for balancers
+// and affinity sets that nothing refers to, `affinity` for chains of session
+// affinity, whose rules can have another order, and for the reserved ids, and
+// `takeover` for copies of base chains.
+func Without(listing []string, except ...string) []string {
+	listing = withoutSets(listing, except...)
+	if slices.Contains(except, "unused") {
+		listing = withoutIdle(listing)
+	}
+	if slices.Contains(except, "affinity") {
+		listing = withoutAffinity(listing)
+	}
+	if slices.Contains(except, "takeover") {
+		listing = slices.DeleteFunc(listing, func(block string) bool {
+			return strings.HasPrefix(block, "chain takeover-")
+		})
+	}
+	return listing
 }
 
 var (
@@ -146,15 +182,23 @@ func withoutSets(listing []string, names ...string) []string {
 	})
 }
 
+// DifferenceToWanted returns the difference between the wanted table and the
+// table in the kernel, except for some sets, "" for none. Texts of rules must
+// be those of nft.
+func DifferenceToWanted(t testing.TB, table *Table, except ...string) string {
+	t.Helper()
+	checkTexts(t, table)
+	want := withoutSets(listDesired(t, table), except...)
+	got := Listing(t, table.Family(), append(except, "unused")...)
+	return difference(want, got)
+}
+
 // checkTable compares the table in the kernel with the desired one, except
 // for some sets.
 func checkTable(t testing.TB, table *Table, except ...string) {
 	t.Helper()
-	checkTexts(t, table)
-	want := withoutSets(listDesired(t, table), except...)
-	got := withoutSets(withoutIdle(listTable(t, table.Family())), except...)
-	if !slices.Equal(got, want) {
-		t.Fatalf("the table in the kernel is not the desired one:\n%s", difference(want, got))
+	if diff := DifferenceToWanted(t, table, except...); diff != "" {
+		t.Fatalf("the table in the kernel is not the desired one:\n%s", diff)
 	}
 }
 

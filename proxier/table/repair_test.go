@@ -36,16 +36,6 @@ func smallParts() *keep.Limits {
 	return l
 }
 
-// repairTwice makes a table repair two damages in a row, after which the next
-// repair has to wait.
-func repairTwice(t *testing.T, table *Table) {
-	table.config.Limits.FirstPause, table.config.Limits.LastPause = time.Minute, time.Minute
-	for range 2 {
-		tabletest.LoadNFT(t, "flush chain ip kube-proxy services")
-		mustCheck(t, table)
-	}
-}
-
 // repairsOf returns the number of repairs of all kinds.
 func repairsOf(table *Table) (n int) {
 	for _, count := range table.Stats().Repairs {

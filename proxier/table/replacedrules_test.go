@@ -134,7 +134,7 @@ func TestReplacedRules(t *testing.T) {
 			for number, exprs := range [][]expr.Any{drop, withOtherConstant(t, rule)} {
 				replaceRule(t, table, c.Name, i, exprs)
 				want := fmt.Sprintf("changed rule of chain %s: %s", c.Name, rule.Text(nft.IPv4))
-				if got := differences(diffSteps(t, table, "")); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+				if got := Differences(diffSteps(t, table, "")); len(got) != 1 || !strings.HasPrefix(got[0], want) {
 					t.Errorf("replacement %d: got differences %q, want %q", number, got, want)
 				}
 				repairs := repairsOf(table)

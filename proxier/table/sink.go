@@ -129,3 +129,7 @@ func (t *Table) Check() error { return t.keeper.Check() }
 // Rest returns how long to wait before the next Check. It is 0 unless the last
 // one verified the table.
 func (t *Table) Rest() time.Duration { return t.keeper.Rest() }
+
+// Scrubbed reports whether Check has compared everything since another program
+// last committed.
+func (t *Table) Scrubbed() bool { return t.keeper.Scrubbed() }

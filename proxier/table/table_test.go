@@ -1,11 +1,7 @@
 package table
 
 import (
-	"maps"
 	"net/netip"
-	"os"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -60,15 +56,6 @@ func newSample(t testing.TB) *Table {
 // sampleConfig returns the configuration for the sample Services.
 func sampleConfig() Config { return Config{Rules: tabletest.Rules()} }
 
-// recordEvents returns the configuration for the sample Services, with a
-// recorder.
-func recordEvents() (Config, *tabletest.Events) {
-	recorded := new(tabletest.Events)
-	config := sampleConfig()
-	config.Events = recorded
-	return config, recorded
-}
-
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
@@ -99,100 +86,23 @@ func TestSyncBeforeSetup(t *testing.T) {
 	}
 }
 
-// The kernel lists the table of the sample Services like the reference
-// ruleset, which nft loads. nft can also load the listing.
-func TestSampleRuleset(t *testing.T) {
-	for _, tt := range []struct {
-		family nft.Family
-		file   string
-	}{{nft.IPv4, "testdata/sample-ipv4.nft"}, {nft.IPv6, "testdata/sample-ipv6.nft"}} {
-		t.Run(tt.family.String(), func(t *testing.T) {
-			tabletest.NewNamespace(t)
-			reference, err := os.ReadFile(tt.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			tabletest.LoadNFT(t, string(reference))
-			want := listTable(t, tt.family)
-
-			tabletest.NFT(t, "", "flush", "ruleset")
-			table := newTable(t, sampleConfig(), tt.family)
-			tabletest.PassSample(table)
-			tabletest.Sync(t, table)
-			if got := listTable(t, tt.family); !slices.Equal(got, want) {
-				t.Errorf("the table differs from %s:\n%s", tt.file, difference(want, got))
-			}
-
-			listing := tabletest.NFT(t, "", "list", "table", tt.family.String(), ruleset.TableName)
-			tabletest.LoadNFT(t, "flush ruleset\n"+listing)
-			if got := listTable(t, tt.family); !slices.Equal(got, want) {
-				t.Errorf("after loading the listing, the table differs from %s:\n%s", tt.file, difference(want, got))
-			}
-		})
+// plans returns the plans that were committed.
+func plans(table *Table) map[*portState]*ruleset.Plan {
+	all := make(map[*portState]*ruleset.Plan)
+	for _, p := range table.desired.ports {
+		if plan := p.plan(); plan != nil {
+			all[p] = plan
+		}
 	}
+	return all
 }
 
-// kube-proxy deletes chains whose names contain a slash and sets whose names
-// begin with "affinity-", because it takes them for its own
-// (isServiceChainName and isAffinitySetName in its proxier.go). Its
-// transactions would fail as long as our rules or rows refer to them.
-func TestNamesThatKubeProxyDeletes(t *testing.T) {
-	tabletest.NewNamespace(t)
-	table := newSample(t)
-	sets, err := table.keeper.Kernel().Sets(table.keeper.Program())
-	if err != nil {
-		t.Fatal(err)
+// localhostConfig returns a configuration with NodePorts on localhost.
+func localhostConfig() Config {
+	config := sampleConfig()
+	config.Rules.NodePortAddresses = ruleset.NodePortAddresses{
+		Primary: true, CIDRs: tabletest.Prefixes("127.0.0.0/8", "::1/128"),
 	}
-	chains, err := table.keeper.Kernel().Chains(table.keeper.Program())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range sets {
-		if strings.HasPrefix(s.Name, "affinity-") {
-			t.Errorf("set %s: kube-proxy deletes it", s.Name)
-		}
-	}
-	for _, c := range chains {
-		if strings.Contains(c.Name, "/") {
-			t.Errorf("chain %s: kube-proxy deletes it", c.Name)
-		}
-	}
-}
-
-// A rewrite removes Services that were deleted since the commit before.
-func TestRewriteWithoutServices(t *testing.T) {
-	tabletest.NewNamespace(t)
-	table := newSample(t)
-	for name := range table.desired.services {
-		table.DeleteService(name)
-	}
-	table.keeper.Distrust(keep.RewriteDamage, "test")
-	svc := tabletest.Service("only", "10.96.0.1", nil)
-	table.SetService(svc)
-	tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.0.1"))
-	tabletest.Sync(t, table)
-	checkTable(t, table)
-}
-
-// Services with one endpoint need no set, map or chain of their own: the kernel
-// finds sets by walking a list.
-func TestServicesShareSets(t *testing.T) {
-	tabletest.NewNamespace(t)
-	table := newTable(t, sampleConfig(), nft.IPv4)
-	count := func(services int) map[string]int {
-		for i := range services {
-			s := tabletest.NumberedService(i)
-			table.SetService(s)
-			tabletest.SetEndpoint(table, s.Name, tabletest.NumberedEndpoint(i, 0))
-		}
-		tabletest.Sync(t, table)
-		n := map[string]int{}
-		for _, kind := range []string{"\tset ", "\tmap ", "\tchain "} {
-			n[kind] = strings.Count(tabletest.NFT(t, "", "--terse", "list", "table", "ip", "kube-proxy"), kind)
-		}
-		return n
-	}
-	if one, many := count(1), count(50); !maps.Equal(one, many) {
-		t.Errorf("got %v with 1 Service, %v with 50", one, many)
-	}
+	config.Rules.LocalhostNodePorts = true
+	return config
 }

@@ -3,9 +3,7 @@ package table
 import (
 	"net/netip"
 	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,58 +16,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
-
-// isTakeoverBlock reports whether a block of a listing is a copy of a base
-// chain.
-func isTakeoverBlock(block string) bool { return strings.HasPrefix(block, "chain "+"takeover-") }
-
-// wantCopies checks that a listing has a copy of each base chain after it.
-func wantCopies(t *testing.T, listing []string) {
-	t.Helper()
-	hook := regexp.MustCompile(`(priority (dstnat|srcnat|-100))`)
-	var want []string
-	for _, block := range listing {
-		if strings.HasPrefix(block, "chain nat-") {
-			copied := strings.Replace(block, "chain ", "chain "+"takeover-", 1)
-			copied = strings.Replace(copied, "priority -100", "priority -99", 1)
-			copied = hook.ReplaceAllString(copied, "$1 + 1")
-			want = append(want, strings.Replace(copied, "srcnat + 1 - 1", "srcnat", 1))
-		}
-	}
-	got := slices.DeleteFunc(slices.Clone(listing), func(block string) bool { return !isTakeoverBlock(block) })
-	if len(want) == 0 || !slices.Equal(got, want) {
-		t.Errorf("copies of base chains: got %q, want %q", got, want)
-	}
-}
-
-// If the copies of base chains are not deleted at once, the next process
-// deletes them, and the table is its own.
-func TestTakeoverChainsStay(t *testing.T) {
-	tabletest.NewNamespace(t)
-	tabletest.LoadNFT(t, `table ip kube-proxy {
-		chain nat-prerouting { type nat hook prerouting priority dstnat; }
-	}`)
-	table := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(table)
-	injectAtCommit(table, 2, tabletest.ErrCommit, nil)
-	tabletest.Sync(t, table)
-	wantCopies(t, listTable(t, nft.IPv4))
-	next := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(next)
-	handle := func() uint64 {
-		found, _, err := next.keeper.Kernel().FindTable(next.table())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return found.Handle
-	}
-	before := handle()
-	tabletest.Sync(t, next)
-	if after := handle(); after != before {
-		t.Error("the table was replaced")
-	}
-	checkTable(t, next)
-}
 
 // While the table is rewritten, every new connection from an allowed source is
 // translated. Before Linux 6.17, a lookup that begins in one generation and

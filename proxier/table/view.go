@@ -48,6 +48,9 @@ type PortView struct {
 	// Endpoints are all endpoints of the Service, used or not.
 	Endpoints []ruleset.EndpointUse `json:"endpoints,omitempty"`
 
+	// Tag identifies the service port in transactions (see nft.Problem), and in
+	// the rows of its targets if it has a number.
+	Tag uint32 `json:"-"`
 	// Plan is what the kernel should have. It is nil if the service port owns
 	// no frontend, or is left out.
 	Plan *ruleset.Plan `json:"-"`
@@ -181,7 +184,7 @@ func (t *Table) Owner(f ruleset.Frontend) (name cluster.ServiceName, view PortVi
 
 func (t *Table) viewPort(p *portState) PortView {
 	view := PortView{
-		Name: p.port.Name, Protocol: p.port.Protocol, Port: p.port.Port,
+		Name: p.port.Name, Protocol: p.port.Protocol, Port: p.port.Port, Tag: p.tag,
 		Endpoints: ruleset.EndpointUses(t.Family(), t.planInput(p)),
 	}
 	plan, err := t.preview(p, nil)

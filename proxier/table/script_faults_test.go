@@ -1,0 +1,208 @@
+package table_test
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/script"
+)
+
+// faults are what happens at commits: at the next one, at commit 3 from now, or
+// at each one that writes what a service port wants.
+type faults struct {
+	commits int
+	once    map[int]*fault
+	always  map[string]*fault // by service port; "" stands for all commits
+	wrong   string            // a command that another program runs when a wrong row was read
+	failed  func(*nft.Batch)  // is called with batches that fail, if it is not nil
+}
+
+// fault is what happens at a commit: other programs run commands before or
+// after it, its answer is lost, or it fails.
+type fault struct {
+	before, after string
+	problems      []portProblem
+	lost          bool
+	unsent        bool // the request is not sent
+}
+
+// portProblem is an error number, and the service port that it is about, if any.
+type portProblem struct {
+	errno unix.Errno
+	port  string
+}
+
+func (f *faults) faultSteps() map[string]script.Command {
+	return map[string]script.Command{
+		"fail":   f.step(f.fail),
+		"lose":   f.step(func(_ []string, to *fault) error { to.lost = true; return nil }),
+		"before": f.step(func(words []string, to *fault) error { to.before = strings.Join(words, " "); return nil }),
+		"after":  f.step(func(words []string, to *fault) error { to.after = strings.Join(words, " "); return nil }),
+		"refuse": f.refuse, "wrong-row": f.atWrongRow,
+		"accept": func(*script.Script, []string) (string, error) {
+			f.once, f.always = nil, nil
+			return "", nil
+		},
+	}
+}
+
+// step is a step about the next commit without a fault, or about commit 3 from
+// now if it begins with `commit 3`.
+func (f *faults) step(set func(words []string, to *fault) error) script.Command {
+	return func(_ *script.Script, words []string) (string, error) {
+		if f.once == nil {
+			f.once = make(map[int]*fault)
+		}
+		at := f.commits + 1
+		for f.once[at] != nil {
+			at++
+		}
+		if len(words) > 1 && words[0] == "commit" {
+			n, err := strconv.Atoi(words[1])
+			if err != nil {
+				return "", err
+			}
+			at, words = f.commits+n, words[2:]
+		}
+		if f.once[at] == nil {
+			f.once[at] = new(fault)
+		}
+		return "", set(words, f.once[at])
+	}
+}
+
+// fail: fail ENOMEM, fail ENOMEM on default/web:http and ENOENT on ns/svc:http,
+// fail commit 2 ENOBUFS unsent.
+func (f *faults) fail(words []string, to *fault) error {
+	for _, text := range strings.Split(strings.Join(words, " "), " and ") {
+		name, text, _ := strings.Cut(text, " ")
+		p := portProblem{errno: errnoOf(name)}
+		if p.errno == 0 {
+			return fmt.Errorf("%s is no error number", name)
+		}
+		p.port, _ = strings.CutPrefix(text, "on ")
+		if to.unsent = text == "unsent"; to.unsent {
+			p.port = ""
+		}
+		to.problems = append(to.problems, p)
+	}
+	return nil
+}
+
+func errnoOf(name string) unix.Errno {
+	for errno := unix.Errno(1); errno < 134; errno++ {
+		if unix.ErrnoName(errno) == name {
+			return errno
+		}
+	}
+	return 0
+}
+
+// refuse lets commits fail that write what a service port wants: refuse
+// default/web:http EINVAL, refuse default/web:http ENOMEM untagged. Or all of
+// them: refuse all ENOMEM. Or another program interferes: refuse all nft ….
+func (f *faults) refuse(_ *script.Script, words []string) (string, error) {
+	if f.always == nil {
+		f.always = make(map[string]*fault)
+	}
+	name, to := strings.TrimSuffix(words[0], "all"), new(fault)
+	f.always[name] = to
+	if words[1] == "nft" {
+		to.before = strings.Join(words[1:], " ")
+		return "", nil
+	}
+	err := f.fail(words[1:], to)
+	if len(words) == 2 {
+		to.problems[0].port = name
+	} else {
+		to.problems[0].port = ""
+	}
+	return "", err
+}
+
+// atWrongRow sets what another program does whenever the scrubber reads a wrong
+// row.
+func (f *faults) atWrongRow(_ *script.Script, words []string) (string, error) {
+	f.wrong = strings.Join(words, " ")
+	return "", nil
+}
+
+// findRows runs the command of atWrongRow.
+func (f *faults) findRows(e *engine, want, found []nft.Row) {
+	if f.wrong != "" && slices.ContainsFunc(found, func(r nft.Row) bool {
+		return r.Set != nil && !slices.ContainsFunc(want, r.Matches)
+	}) {
+		if err := e.run(f.wrong); err != nil {
+			e.t.Error(err)
+		}
+	}
+}
+
+// commit carries out a commit, or what is set to happen.
+func (f *faults) commit(e *engine, b *nft.Batch, commit func() error) error {
+	f.commits++
+	now := f.once[f.commits]
+	delete(f.once, f.commits)
+	for port, fault := range f.always {
+		if now == nil && (port == "" || e.writes(port)) {
+			now = fault
+		}
+	}
+	if now == nil {
+		return commit()
+	}
+	if f.failed != nil {
+		f.failed(b)
+	}
+	return now.run(e, commit)
+}
+
+func (now *fault) run(e *engine, commit func() error) error {
+	if now.unsent {
+		return fmt.Errorf("send: %w", now.problems[0].errno)
+	}
+	if now.problems != nil {
+		err := &nft.CommitError{Table: "table ip kube-proxy"}
+		for _, p := range now.problems {
+			problem := nft.Problem{Op: "commit", Errno: p.errno}
+			if p.port != "" {
+				problem = nft.Problem{Op: "add element", Object: "a row", Errno: p.errno, Tag: e.tagOf(p.port)}
+			}
+			err.Problems = append(err.Problems, problem)
+		}
+		return err
+	}
+	errBefore := e.run(now.before)
+	err := commit()
+	errAfter := e.run(now.after)
+	if err = errors.Join(errBefore, err, errAfter); now.lost {
+		err = errors.Join(err, nft.ErrUnknownOutcome)
+	}
+	return err
+}
+
+// run runs nft, or a shell in the directory of the script.
+func (e *engine) run(command string) error {
+	name, rest, _ := strings.Cut(command, " ")
+	switch name {
+	case "":
+		return nil
+	case "nft":
+		_, err := runNFT(nil, []string{rest})
+		return err
+	}
+	cmd := exec.Command("sh", "-c", rest)
+	cmd.Dir = e.dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s: %w\n%s", command, err, out)
+	}
+	return err
+}

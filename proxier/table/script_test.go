@@ -1,0 +1,264 @@
+package table_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/script"
+)
+
+// TestScripts runs testdata/scripts. The README there describes the steps.
+func TestScripts(t *testing.T) {
+	script.Run(t, script.Suite{Namespace: true, Setup: func(env *script.Env) (map[string]script.Command, error) {
+		e := newEngine(env.T)
+		e.dir = env.WorkDir
+		return e.commands(), errors.Join(e.provide(env.WorkDir), e.open())
+	}})
+}
+
+// engine runs the steps of a script: a process with a Table of each family, and
+// the objects of the cluster.
+type engine struct {
+	objects
+	answers
+	faults
+	t         testing.TB
+	dir       string // of the script
+	config    table.Config
+	limits    keep.Limits
+	families  []nft.Family
+	tables    []*table.Table
+	kernels   []*tabletest.Kernel
+	hasCounts bool      // the kernel reports the numbers of rows
+	conn      *nft.Conn // of the script
+}
+
+func newEngine(t testing.TB) *engine {
+	e := &engine{
+		t: t, config: table.Config{Rules: tabletest.Rules()}, limits: keep.DefaultLimits(),
+		families: []nft.Family{nft.IPv4}, hasCounts: true, objects: newObjects(), answers: newAnswers(),
+	}
+	e.limits.FirstPause, e.limits.LastPause, e.limits.CheckShare, e.limits.ScrubShare = 0, 0, 0, 0
+	e.config.Limits, e.config.Observer, e.config.Events = &e.limits, &e.answers, &e.events
+	e.config.Open = func() (keep.Kernel, error) {
+		conn, err := nft.Open()
+		k := &tabletest.Kernel{Conn: conn, NoCounts: !e.hasCounts}
+		k.OnCommit = func(b *nft.Batch, commit func() error) error { return e.commit(e, b, commit) }
+		k.OnFindRows = func(want, found []nft.Row) { e.findRows(e, want, found) }
+		e.kernels = append(e.kernels, k)
+		return k, err
+	}
+	t.Cleanup(func() { e.stop(nil, nil) })
+	return e
+}
+
+// provide copies the files that scripts share to the directory of a script.
+func (e *engine) provide(dir string) error {
+	files, err := filepath.Glob("testdata/*.[ny]*")
+	for _, file := range files {
+		text, errRead := os.ReadFile(file)
+		err = errors.Join(err, errRead, os.WriteFile(filepath.Join(dir, filepath.Base(file)), text, 0o600))
+	}
+	return err
+}
+
+// open connects the script itself to the kernel.
+func (e *engine) open() (err error) {
+	if e.conn, err = nft.Open(); err == nil {
+		e.t.Cleanup(func() { e.conn.Close() })
+	}
+	return err
+}
+
+func (e *engine) commands() map[string]script.Command {
+	all := map[string]script.Command{
+		"start": e.start, "end": e.stop, "nft": runNFT, "limit": e.limit, "no-counts": e.noCounts,
+		"sync":   e.each((*table.Table).Sync),
+		"resync": e.each((*table.Table).Resync),
+		"check":  e.each((*table.Table).Check),
+		"scrub":  e.each(scrub),
+		"wanted": e.wanted,
+	}
+	for _, more := range []map[string]script.Command{e.objectSteps(), e.faultSteps(), e.answerSteps(e)} {
+		for name, step := range more {
+			all[name] = step
+		}
+	}
+	return all
+}
+
+// start starts a process, after the last one has stopped. Options stay for
+// later processes.
+func (e *engine) start(s *script.Script, args []string) (string, error) {
+	for _, arg := range args {
+		if err := e.setOption(arg); err != nil {
+			return "", err
+		}
+	}
+	if _, err := e.stop(s, nil); err != nil {
+		return "", err
+	}
+	e.answers.reset()
+	tables, err := table.New(e.config, e.families...)
+	if err != nil {
+		return "", err
+	}
+	e.config.Rules.AffinitySeed++ // a process does not know the seed of an earlier one
+	var sinks cluster.Sinks
+	for _, t := range tables {
+		sinks = append(sinks, t)
+	}
+	e.tables, e.kernels = tables, nil
+	e.model.Replace(sinks)
+	return "", sinks.Setup()
+}
+
+// stop ends the process. The table stays, and later changes of objects reach
+// the next process.
+func (e *engine) stop(*script.Script, []string) (string, error) {
+	var errs []error
+	for _, t := range e.tables {
+		errs = append(errs, t.Close())
+	}
+	e.tables = nil
+	e.model.Replace(cluster.Sinks{})
+	return "", errors.Join(errs...)
+}
+
+// setOption sets name=value, or adds a family.
+func (e *engine) setOption(arg string) error {
+	name, value, _ := strings.Cut(arg, "=")
+	rules, number := &e.config.Rules, 0
+	var err error
+	switch name {
+	case "ipv4":
+		e.families = []nft.Family{nft.IPv4}
+	case "ipv6":
+		e.families = []nft.Family{nft.IPv6}
+	case "dual-stack":
+		e.families = []nft.Family{nft.IPv4, nft.IPv6}
+	case "service-metrics":
+		rules.ServiceMetrics = ruleset.ServiceMetrics(value)
+	case "localhost":
+		rules.LocalhostNodePorts = value == "true"
+	case "nodeports":
+		rules.NodePortAddresses = ruleset.NodePortAddresses{}
+		if value, rules.NodePortAddresses.Primary = strings.CutPrefix(value, "primary,"); value != "" {
+			rules.NodePortAddresses.CIDRs = tabletest.Prefixes(strings.Split(value, ",")...)
+		}
+	case "own-ports":
+		for own := range strings.SplitSeq(value, ",") {
+			e.config.OwnPorts = append(e.config.OwnPorts, netip.MustParseAddrPort(own))
+		}
+	default:
+		number, err = strconv.Atoi(value)
+	}
+	switch name {
+	case "seed":
+		rules.AffinitySeed = uint64(number)
+	case "service-budget":
+		rules.Budgets.Service = number
+	case "namespace-budget":
+		rules.Budgets.Namespace = number
+	case "numbers":
+		rules.NumberLimit = number
+	}
+	return err
+}
+
+// limit sets limits of transactions, of times and of repairs: name=value.
+func (e *engine) limit(_ *script.Script, args []string) (string, error) {
+	l := &e.limits
+	numbers := map[string]*int{"part": &l.PartCost, "heavy": &l.HeavyCost, "cold-bytes": &l.ColdBytes}
+	times := map[string]*time.Duration{
+		"time": &l.Time, "burst": &l.Burst, "first-pause": &l.FirstPause, "last-pause": &l.LastPause,
+	}
+	for _, arg := range args {
+		name, value, _ := strings.Cut(arg, "=")
+		var err error
+		switch {
+		case arg == "default":
+			*l = keep.DefaultLimits()
+		case numbers[name] != nil:
+			*numbers[name], err = strconv.Atoi(value)
+		case times[name] != nil:
+			*times[name], err = time.ParseDuration(value)
+		default:
+			err = fmt.Errorf("no limit is named %s", name)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// noCounts makes the kernel report no numbers of rows, as before Linux 6.15.
+func (e *engine) noCounts(*script.Script, []string) (string, error) {
+	e.hasCounts = false
+	for _, k := range e.kernels {
+		k.NoCounts = true
+	}
+	return "", nil
+}
+
+// each is a step that calls a method of each Table.
+func (e *engine) each(f func(*table.Table) error) script.Command {
+	return func(*script.Script, []string) (string, error) {
+		if e.tables == nil {
+			return "", errors.New("no process runs: start one")
+		}
+		e.parts = nil
+		var errs []error
+		for _, t := range e.tables {
+			errs = append(errs, f(t))
+		}
+		return "", errors.Join(errs...)
+	}
+}
+
+// scrub calls Check until everything was compared.
+func scrub(t *table.Table) error {
+	for range 100_000 {
+		if err := t.Check(); err != nil || t.Scrubbed() {
+			return err
+		}
+	}
+	return errors.New("the scrubber does not complete a pass")
+}
+
+// wanted compares the tables in the kernel with the wanted ones, except for
+// some sets.
+func (e *engine) wanted(_ *script.Script, except []string) (string, error) {
+	for _, t := range e.tables {
+		if diff := table.DifferenceToWanted(e.t, t, except...); diff != "" {
+			return "", fmt.Errorf("the table in the kernel is not the wanted one:\n%s", diff)
+		}
+	}
+	return "", nil
+}
+
+// runNFT runs commands of nft in the namespace of the script.
+func runNFT(_ *script.Script, args []string) (string, error) {
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(strings.ReplaceAll(strings.Join(args, " "), "; ", "\n"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("nft %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out), err
+}
