@@ -37,10 +37,10 @@ PACKAGE_KERNELS := -k 5.10 -k 6.12
 PACKET_KERNELS := -k 6.1
 # nft, explain; then proxier/table: sizes, comparisons, faults and refusals, families, budgets and claims.
 KERNEL_SKIP := TestTooLargeToSend|TestResetKeepsMemory|TestHashes
-KERNEL_SKIP := $(KERNEL_SKIP)|TestHugeServices|TestTooManyHashedEndpoints|TestParts|TestMoveBetweenParts
-KERNEL_SKIP := $(KERNEL_SKIP)|TestDiffDuringChanges|TestDiffContinues|TestScrubManyRows|TestScrubManyBalancers|TestScrubOnBusyNode
-KERNEL_SKIP := $(KERNEL_SKIP)|TestTableChangesDuringWrite|TestTableDeletedAgainAndAgain|TestRefusedChange|TestRefusedService|TestResyncRetriesRefused|TestRepeatedChanges
-KERNEL_SKIP := $(KERNEL_SKIP)|TestFamiliesAtTheSameTime|TestFamilyHangs|TestBudget|TestPriorityOfAddressKinds|TestOldestServiceOwnsFrontend|TestIDsAreNotReused
+KERNEL_SKIP := $(KERNEL_SKIP)|TestHugeServices|TestScripts/hashes|TestScripts/parts|TestScripts/affinitysets
+KERNEL_SKIP := $(KERNEL_SKIP)|TestDiffDuringChanges|TestDiffContinues|TestScripts/scrub|TestScripts/balancers|TestScrubOnBusyNode
+KERNEL_SKIP := $(KERNEL_SKIP)|TestScripts/interrupted|TestRefusedChange|TestScripts/refusals|TestScripts/heldback|TestRepeatedChanges
+KERNEL_SKIP := $(KERNEL_SKIP)|TestFamiliesAtTheSameTime|TestFamilyHangs|TestScripts/budgets|TestScripts/claims|TestScripts/affinityids
 SKIP := -- -test.skip '$(KERNEL_SKIP)'
 endif
 

@@ -89,6 +89,7 @@ func TestIDsOfAbsentEndpoints(t *testing.T) {
 // group, and no group gets too many members, while a service port grows,
 // shrinks and replaces its endpoints.
 func TestAffinityGroups(t *testing.T) {
+	t.Parallel()
 	ids := newAffinityIDs(1)
 	r := rand.New(rand.NewPCG(1, 2))
 	var before *ruleset.Plan
@@ -130,6 +131,7 @@ func checkGroups(t *testing.T, before, next *ruleset.Plan) {
 
 // When all reserved ids are used, the next ones are reserved.
 func TestReserveMoreIDs(t *testing.T) {
+	t.Parallel()
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)
 	svc := tabletest.Service("sticky", "10.96.0.1", func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
@@ -149,6 +151,7 @@ func TestReserveMoreIDs(t *testing.T) {
 // If a process cannot read the ids of an earlier one, it assigns new ids, and
 // none that the earlier process can have assigned.
 func TestUnreadableAffinity(t *testing.T) {
+	t.Parallel()
 	tabletest.NewNamespace(t)
 	newSample(t)
 	fail := func() error { return nft.ErrGeneration }

@@ -92,6 +92,7 @@ func TestDamage(t *testing.T) {
 			t.Fatalf("no test of damage %q", file.Name)
 		}
 		t.Run(file.Name, func(t *testing.T) {
+			t.Parallel()
 			tabletest.NewNamespace(t)
 			table := newSample(t)
 			if tt.by == byCount || tt.by == byCountOnly {

@@ -16,6 +16,7 @@ import (
 // map with the same changes, in order.
 // The slices of the source are not modified.
 func TestEndpointsOfSources(t *testing.T) {
+	t.Parallel()
 	table := newUnconnected(t, sampleConfig(), nft.IPv4)
 	c := tabletest.NewRandom(1, 2, nft.IPv4)
 	name := cluster.ServiceName{Namespace: "ns", Name: "svc"}

@@ -17,6 +17,7 @@ import (
 // Expected has each row of the desired plans, and the chains to which they
 // lead. It does not change the table.
 func TestExpected(t *testing.T) {
+	t.Parallel()
 	c := tabletest.NewRandom(1, 4, nft.IPv4)
 	config := localhostConfig()
 	config.Rules.NodePortAddresses.CIDRs = append(config.Rules.NodePortAddresses.CIDRs, prefix("10.0.0.0/8"))

@@ -14,6 +14,7 @@ import (
 // the table of one of them. The other family sees no damage, and the commits of
 // one family are not foreign to the other.
 func TestFamiliesAtTheSameTime(t *testing.T) {
+	t.Parallel()
 	tabletest.NewNamespace(t)
 	config := sampleConfig()
 	config.Limits = atOnce()
@@ -72,6 +73,7 @@ func TestFamiliesAtTheSameTime(t *testing.T) {
 
 // A Table whose commit hangs does not stop the other one.
 func TestFamilyHangs(t *testing.T) {
+	t.Parallel()
 	tabletest.NewNamespace(t)
 	config := sampleConfig()
 	hung, proceed := make(chan struct{}), make(chan struct{})

@@ -28,6 +28,7 @@ var (
 func TestRandomFaults(t *testing.T) {
 	for seed := *firstHistory; seed < *firstHistory+uint64(rounds(int(*histories))); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
 			tabletest.NewNamespace(t)
 			h := newHistory(t, seed)
 			for range 1 + h.IntN(3) {

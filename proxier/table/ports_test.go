@@ -14,6 +14,7 @@ import (
 // The time for the addresses and the ports of a Service is linear: in quadratic
 // time, this test takes more than ten minutes.
 func TestHugeServices(t *testing.T) {
+	t.Parallel()
 	const huge = 300_000
 	table := newUnconnected(t, sampleConfig(), nft.IPv4)
 	plan := func() {

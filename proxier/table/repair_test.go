@@ -47,6 +47,7 @@ func repairsOf(table *Table) (n int) {
 // If another program changes the table repeatedly, the repairs are less
 // frequent than the changes, and the monitor finds the process.
 func TestRepeatedChanges(t *testing.T) {
+	t.Parallel()
 	tabletest.NewNamespace(t)
 	table := newSample(t)
 	flush := func() { tabletest.NFT(t, "", "flush", "chain", "ip", ruleset.TableName, "services") }

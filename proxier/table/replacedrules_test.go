@@ -123,31 +123,35 @@ func replaceRule(t *testing.T, table *Table, chain string, i int, exprs []expr.A
 // and it is repaired: each rule of the program, of each balancer, and of
 // session affinity, whether it has another verdict or another constant.
 func TestReplacedRules(t *testing.T) {
-	tabletest.NewNamespace(t)
-	table := newTableOfAllRules(t)
-	for _, c := range chainsOf(table) {
-		for i, rule := range c.Rules {
-			if testing.Short() && i > 0 { // on emulated machines, the first rule of each chain
-				break
-			}
-			drop := []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}
-			for number, exprs := range [][]expr.Any{drop, withOtherConstant(t, rule)} {
-				replaceRule(t, table, c.Name, i, exprs)
-				want := fmt.Sprintf("changed rule of chain %s: %s", c.Name, rule.Text(nft.IPv4))
-				if got := Differences(diffSteps(t, table, "")); len(got) != 1 || !strings.HasPrefix(got[0], want) {
-					t.Errorf("replacement %d: got differences %q, want %q", number, got, want)
+	for name, replacement := range map[string]func(nft.Rule) []expr.Any{
+		"verdict":  func(nft.Rule) []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} },
+		"constant": func(r nft.Rule) []expr.Any { return withOtherConstant(t, r) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tabletest.NewNamespace(t)
+			table := newTableOfAllRules(t)
+			for _, c := range chainsOf(table) {
+				for i, rule := range c.Rules {
+					if testing.Short() && i > 0 { // on emulated machines, the first rule of each chain
+						break
+					}
+					replaceRule(t, table, c.Name, i, replacement(rule))
+					want := fmt.Sprintf("changed rule of chain %s: %s", c.Name, rule.Text(nft.IPv4))
+					if got := Differences(diffSteps(t, table, "")); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+						t.Errorf("got differences %q, want %q", got, want)
+					}
+					repairs := repairsOf(table)
+					scrubAll(t, table)
+					if n := repairsOf(table) - repairs; n != 1 {
+						t.Errorf("rule %s of chain %s: got %d repairs, want 1", rule.Text(nft.IPv4), c.Name, n)
+					}
 				}
-				repairs := repairsOf(table)
-				scrubAll(t, table)
-				if n := repairsOf(table) - repairs; n != 1 {
-					t.Errorf("replacement %d of rule %s of chain %s: got %d repairs, want 1", number,
-						rule.Text(nft.IPv4), c.Name, n)
-				}
 			}
-		}
+			checkDiff(t, table)
+			checkTable(t, table)
+		})
 	}
-	checkDiff(t, table)
-	checkTable(t, table)
 }
 
 // A rule that is replaced between a commit and its verification makes the sync
@@ -166,6 +170,7 @@ func TestRuleReplacedAfterCommit(t *testing.T) {
 		}, "balance-12"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			tabletest.NewNamespace(t)
 			table := newSample(t)
 			tt.change(table)

@@ -75,7 +75,8 @@ func (a *answers) answerSteps(e *engine) map[string]script.Command {
 		"events": a.showEvents, "health": a.take(&a.health), "syncs": a.take(&a.syncs), "parts": a.showParts,
 		"served": a.served, "targets": a.targets, "frontends": e.frontends, "service": e.service,
 		"serving": a.serving, "numbers": a.numbers, "unused": e.unused,
-		"rows": e.rows, "row-count": e.rowCount, "differences": e.differences, "listing": e.listing, "reference": e.reference,
+		"rows": e.rows, "row-count": e.rowCount, "differences": e.differences,
+		"listing": e.listing, "reference": e.reference,
 		"refused": e.state(func(s *table.Stats) string {
 			var names []string
 			for _, p := range s.RefusedPorts {
@@ -99,8 +100,10 @@ func (a *answers) answerSteps(e *engine) map[string]script.Command {
 		"deferred":   e.ask(func(t *table.Table) string { return fmt.Sprint(t.Deferred()) }),
 		"removed":    a.since("removed", func() []int { return []int{a.removed} }),
 		"scrubbed":   e.ask(func(t *table.Table) string { return fmt.Sprint(t.Scrubbed()) }),
-		"rests":      e.ask(func(t *table.Table) string { return fmt.Sprint(t.Rest() > 0 && t.Rest() < time.Second) }),
-		"commits":    a.since("commits", func() []int { return []int{e.commits} }),
+		"rests": e.ask(func(t *table.Table) string {
+			return fmt.Sprint(t.Rest() > 0 && t.Rest() <= 300*time.Millisecond)
+		}),
+		"commits": a.since("commits", func() []int { return []int{e.commits} }),
 	}
 	for name, count := range map[string]func(*table.Stats) int{
 		"rewrites":     func(s *table.Stats) int { return s.Rewrites },

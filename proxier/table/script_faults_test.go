@@ -33,7 +33,8 @@ type fault struct {
 	unsent        bool // the request is not sent
 }
 
-// portProblem is an error number, and the service port that it is about, if any.
+// portProblem is an error number, and the service port that it is about, if
+// there is one.
 type portProblem struct {
 	errno unix.Errno
 	port  string

@@ -26,12 +26,13 @@ func scrubAll(t testing.TB, table *Table) {
 // Time in which other processes use the processor does not slow the scrubber
 // down.
 func TestScrubOnBusyNode(t *testing.T) {
+	t.Parallel()
 	tabletest.NewNamespace(t)
 	table := newSample(t)
-	tabletest.Sync(t, table)
+	table.config.Limits.CheckShare, table.config.Limits.ScrubShare = 25, 100
 	var busy time.Duration
 	injectFaults(table).OnFindRows = func(_, _ []nft.Row) {
-		const pause = 200 * time.Millisecond // reading takes some 30 ms on emulated processors
+		const pause = 50 * time.Millisecond
 		time.Sleep(pause)
 		busy += pause
 	}

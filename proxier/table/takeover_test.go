@@ -22,6 +22,7 @@ import (
 // ends in the next can find neither the old row nor the new one, so a commit
 // may lose the packet that is in the chains at that time.
 func TestRewriteLosesNoConnection(t *testing.T) {
+	t.Parallel()
 	tabletest.NewNode(t)
 	node := tabletest.Node()
 	table := newTable(t, sampleConfig(), nft.IPv4)
