@@ -3,7 +3,6 @@ package table
 import (
 	"flag"
 	"fmt"
-	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"maps"
 	"os/exec"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 

@@ -75,7 +75,8 @@ func (a *answers) answerSteps(e *engine) map[string]script.Command {
 		"events": a.showEvents, "health": a.take(&a.health), "syncs": a.take(&a.syncs), "parts": a.showParts,
 		"served": a.served, "targets": a.targets, "frontends": e.frontends, "service": e.service,
 		"serving": a.serving, "numbers": a.numbers, "unused": e.unused,
-		"rows": e.rows, "row-count": e.rowCount, "differences": e.differences,
+		"affinity-sets": a.affinitySets,
+		"rows":          e.rows, "row-count": e.rowCount, "differences": e.differences,
 		"listing": e.listing, "reference": e.reference,
 		"refused": e.state(func(s *table.Stats) string {
 			var names []string
@@ -97,9 +98,17 @@ func (a *answers) answerSteps(e *engine) map[string]script.Command {
 		"contested":  e.state(func(s *table.Stats) string { return fmt.Sprint(s.Contested) }),
 		"reduced":    e.state(func(s *table.Stats) string { return fmt.Sprint(s.Reduced) }),
 		"up-to-date": e.ask(func(t *table.Table) string { return fmt.Sprint(t.UpToDate()) }),
-		"deferred":   e.ask(func(t *table.Table) string { return fmt.Sprint(t.Deferred()) }),
-		"removed":    a.since("removed", func() []int { return []int{a.removed} }),
-		"scrubbed":   e.ask(func(t *table.Table) string { return fmt.Sprint(t.Scrubbed()) }),
+		"next": e.ask(func(t *table.Table) string {
+			switch wait, waits := t.Next(); {
+			case !waits:
+				return "none"
+			case wait > 0:
+				return "later"
+			}
+			return "now"
+		}),
+		"removed":  a.since("removed", func() []int { return []int{a.removed} }),
+		"scrubbed": e.ask(func(t *table.Table) string { return fmt.Sprint(t.Scrubbed()) }),
 		"rests": e.ask(func(t *table.Table) string {
 			return fmt.Sprint(t.Rest() > 0 && t.Rest() <= 300*time.Millisecond)
 		}),
@@ -242,6 +251,21 @@ func (a *answers) serving(_ *script.Script, args []string) (string, error) {
 		n += len(p.Serving)
 	}
 	return fmt.Sprintln(n), nil
+}
+
+// affinitySets returns the affinity sets of the Services of a namespace.
+func (a *answers) affinitySets(_ *script.Script, args []string) (string, error) {
+	sets := make(map[uint8]bool)
+	for _, p := range a.plans {
+		if p.HasAffinity() && p.Service.Name.Namespace == args[0] {
+			sets[p.ClientSet] = true
+		}
+	}
+	var text string
+	for _, set := range slices.Sorted(maps.Keys(sets)) {
+		text += fmt.Sprintln(set)
+	}
+	return text, nil
 }
 
 // numbers returns the numbers of service ports, which must be unique.

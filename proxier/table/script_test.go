@@ -52,6 +52,7 @@ func newEngine(t testing.TB) *engine {
 		t: t, config: table.Config{Rules: tabletest.Rules()}, limits: keep.DefaultLimits(),
 		families: []nft.Family{nft.IPv4}, hasCounts: true, objects: newObjects(), answers: newAnswers(),
 	}
+	e.limits.FirstRetry, e.limits.Time = 0, time.Hour
 	e.limits.FirstPause, e.limits.LastPause, e.limits.CheckShare, e.limits.ScrubShare = 0, 0, 0, 0
 	e.config.Limits, e.config.Observer, e.config.Events = &e.limits, &e.answers, &e.events
 	e.config.Open = func() (keep.Kernel, error) {
@@ -89,6 +90,7 @@ func (e *engine) commands() map[string]script.Command {
 		"start": e.start, "end": e.stop, "nft": runNFT, "limit": e.limit, "no-counts": e.noCounts,
 		"sync":   e.each((*table.Table).Sync),
 		"resync": e.each((*table.Table).Resync),
+		"finish": e.each(finish),
 		"check":  e.each((*table.Table).Check),
 		"scrub":  e.each(scrub),
 		"wanted": e.wanted,
@@ -229,6 +231,19 @@ func (e *engine) each(f func(*table.Table) error) script.Command {
 		}
 		return "", errors.Join(errs...)
 	}
+}
+
+// finish syncs until no change waits for its turn.
+func finish(t *table.Table) error {
+	for range 1000 {
+		if err := t.Sync(); err != nil {
+			return err
+		}
+		if _, waits := t.Next(); !waits {
+			return nil
+		}
+	}
+	return errors.New("changes wait after 1000 syncs")
 }
 
 // scrub calls Check until everything was compared.
