@@ -14,10 +14,10 @@ import (
 
 // The kernel refuses a change of a Service in so many syncs. If the error can
 // pass, updates try it again three times. Other changes do not wait for it,
-// unless the error refers to no row. If it does not pass, the service port keeps
-// what is left of its last rules. The columns are the numbers of syncs, updates
-// and rewrites that fail, and the number of the sync that writes the other
-// change.
+// unless the error refers to no row. If it does not pass, the service port
+// keeps what is left of its last rules. The columns are the numbers of syncs,
+// updates and rewrites that fail, and the number of the sync that writes the
+// other change.
 func TestRefusedChange(t *testing.T) {
 	for line := range strings.SplitSeq(strings.TrimSpace(`
 		ENOMEM          | 1 | 1 1 0 1
