@@ -99,20 +99,3 @@ func checkFindRows(t *testing.T, c *nft.Conn, table *nft.Table, rows []nft.Row, 
 		}
 	}
 }
-
-func TestRows(t *testing.T) {
-	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
-		services := serviceMap(f)
-		table := &nft.Table{Family: f, Name: "lb", Sets: []*nft.Set{services}, Chains: []*nft.Chain{{Name: "one"}}}
-		if rows, err := c.Rows(table, services); len(rows) != 0 || err != nil {
-			t.Errorf("missing set: got %v, %v; want none", rows, err)
-		}
-		want := []nft.Row{service(services, f, 1, "one"), service(services, f, 2, "one")}
-		commitTable(t, c, table, want...)
-		got, err := c.Rows(table, services)
-		slices.SortFunc(got, nft.Row.Compare)
-		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("got %v, %v; want %v", got, err, want)
-		}
-	})
-}

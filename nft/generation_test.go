@@ -11,52 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// A commit fails if it expects a generation that another program ended.
-func TestExpect(t *testing.T) {
-	c := connect(t)
-	other := open(t)
-	b, s := newServices(t, c, nft.IPv4)
-	gen := generation(t, c)
-	checkRows := func(want int) {
-		t.Helper()
-		if got := elements(t, list(t), "map services"); len(got) != want {
-			t.Fatalf("got rows %v, want %d", got, want)
-		}
-	}
-
-	b.AddRow(service(s, nft.IPv4, 1, "one"))
-	b.Expect(gen)
-	commit(t, c, b)
-	if got, want := generation(t, c), nft.NextGeneration(gen); got != want {
-		t.Fatalf("generation after a commit: got %d, want %d", got, want)
-	}
-
-	gen = generation(t, c)
-	elsewhere := nft.NewBatch(&nft.Table{Family: nft.IPv6, Name: "elsewhere"})
-	elsewhere.AddProgram()
-	commit(t, other, elsewhere)
-	b.Reset()
-	b.Expect(gen)
-	b.AddRow(service(s, nft.IPv4, 2, "one"))
-	err := c.Commit(b)
-	checkError(t, err, "commit table ip lb: ruleset was changed by another program")
-	if !errors.Is(err, nft.ErrGeneration) || errors.Is(err, nft.ErrUnknownOutcome) {
-		t.Fatalf("got %v, want ErrGeneration", err)
-	}
-	checkRows(1)
-
-	// The batch can be extended and committed again.
-	b.AddRow(service(s, nft.IPv4, 3, "two"))
-	b.Expect(generation(t, c))
-	commit(t, c, b)
-	checkRows(3)
-
-	// Reset removes the expectation.
-	b.Reset()
-	b.DeleteRow(service(s, nft.IPv4, 3, ""))
-	commit(t, c, b)
-}
-
 func TestNextGeneration(t *testing.T) {
 	for gen, want := range map[uint32]uint32{1: 2, 0xfffffffe: 0xffffffff, 0xffffffff: 1} {
 		if got := nft.NextGeneration(gen); got != want {

@@ -49,34 +49,6 @@ func TestComments(t *testing.T) {
 	}
 }
 
-// AddRow keeps a row with the same data. DeleteRow and AddRow in one batch
-// change the data.
-func TestExistingRows(t *testing.T) {
-	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
-		b, s := newServices(t, c, f)
-		b.AddRow(service(s, f, 1, "one"))
-		b.AddRow(service(s, f, 1, "one"))
-		commit(t, c, b)
-		b.Reset()
-		b.AddRow(service(s, f, 1, "one"))
-		commit(t, c, b)
-		b.Reset()
-		b.DeleteRow(service(s, f, 1, "one"))
-		b.AddRow(service(s, f, 1, "two"))
-		commit(t, c, b)
-		got := elements(t, list(t), "map services")
-		if want := asListed(vip(f, 1).String() + " . tcp . 80 : goto two"); len(got) != 1 || got[0] != want {
-			t.Errorf("got elements %q, want %s", got, want)
-		}
-		b.Reset()
-		b.FlushSet(s.Name)
-		commit(t, c, b)
-		if got := elements(t, list(t), "map services"); len(got) != 0 {
-			t.Errorf("after FlushSet: got elements %q, want none", got)
-		}
-	})
-}
-
 // The batch refuses rows that do not fit their set, because the kernel would
 // accept some of them as other rows.
 func TestInvalidRows(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 // manyEndpoints are the terminating endpoints of a Service that comes and goes.
 const manyEndpoints = 250
 
-// inStory runs a test with a fake clock, and without a table. The kernel has the
-// Services web of two namespaces.
+// inStory runs a test with a fake clock, and without a table. The kernel has
+// the Services web of two namespaces.
 func inStory(t *testing.T, test func(*testing.T, *story)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStory(t)

@@ -1,0 +1,482 @@
+package nft_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/script"
+)
+
+// program is the program of a script that changes and reads a table. Another
+// program commits, too.
+type program struct {
+	t           testing.TB
+	family      nft.Family
+	conn, other *nft.Conn
+	table       *nft.Table
+	batch       *nft.Batch
+	refused     error               // of the last commit
+	sets        map[string]*nft.Set // that the kernel does not have
+	rules       []nft.Rule          // that were read last
+	handle      map[string]uint64   // of tables
+	generation  uint32
+	before      string // listing
+}
+
+// The scripts run for both families: $F is ip or ip6, $ADDR the type of
+// addresses, $A1 to $A9 are addresses, and $TO is an endpoint.
+func TestScripts(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.String(), func(t *testing.T) {
+			script.Run(t, script.Suite{Namespace: true, Condition: hasKernel, Setup: func(e *script.Env) (
+				map[string]script.Command, error) {
+				to := endpointAddr(f)
+				many, span := "10.244.1.8:1-2", "10.244.1.8-10.244.1.9:8080"
+				if f == nft.IPv6 {
+					many, span = "[fd00:244::8]:1-2", "[fd00:244::8]-[fd00:244::9]:8080"
+				}
+				e.Vars = append(e.Vars, "MANY="+many, "SPAN="+span, "F="+f.String(), "ADDR="+nft.Types(nft.TypeAddr(f)).String(),
+					"TO="+to.String(),
+					"PREFIX="+netip.PrefixFrom(vip(f, 256), vip(f, 0).BitLen()-8).String(),
+					"LAST="+vip(f, 255).String(), "FIRST="+vip(f, 256).String())
+				for i := range 10 {
+					e.Vars = append(e.Vars, fmt.Sprintf("A%d=%s", i, vip(f, i)))
+				}
+				p := &program{
+					t: e.T, family: f, conn: open(e.T), other: open(e.T),
+					sets: make(map[string]*nft.Set), handle: make(map[string]uint64),
+				}
+				_, err := p.setTable(nil, []string{"lb"})
+				return p.commands(), err
+			}})
+		})
+	}
+}
+
+// hasKernel reports whether the kernel has a version: [linux6.2].
+func hasKernel(name string) (bool, error) {
+	version, ok := strings.CutPrefix(name, "linux")
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); !ok || err != nil {
+		return false, fmt.Errorf("unknown condition %s", name)
+	}
+	return nstest.KernelAtLeast(&testing.T{}, major, minor), nil
+}
+
+func (p *program) commands() map[string]script.Command {
+	all := map[string]script.Command{
+		"table": p.setTable, "load": p.load, "set": p.declareSet, "commit": p.commit, "other": p.commitOther,
+		"problems": p.problems, "listing": p.listing, "unchanged": p.unchanged, "generation": p.generations,
+		"expect": p.expect, "size": p.size, "close": p.close,
+		"chains": p.chains, "rules": p.readRules, "read-rows": p.readRows, "find-row": p.findRow,
+		"find-table": p.findTable, "counters": p.counters, "find-counter": p.findCounter, "nothing": p.nothing,
+		"delete-rule": p.deleteRule, "again-rule": p.againRule,
+	}
+	for name, add := range map[string]func(args []string) error{
+		"add-row":    func(args []string) error { return p.withRow(p.batch.AddRow, args) },
+		"delete-row": func(args []string) error { return p.withRow(p.batch.DeleteRow, args) },
+		"add-rule":   p.addRule, "add-set": p.addSet, "add-chain": p.addChain,
+		"add-table": func([]string) error { p.batch.AddTable(""); return nil },
+		"delete":    p.delete, "flush": p.flush,
+		"tag": func(args []string) error {
+			n, err := strconv.Atoi(args[0])
+			p.batch.Tag(uint32(n))
+			return err
+		},
+		"isolate": func([]string) error { p.batch.Isolate(); return nil },
+		"reset":   func([]string) error { p.batch.Reset(); return nil },
+	} {
+		all[name] = func(_ *script.Script, args []string) (string, error) { return "", add(args) }
+	}
+	return all
+}
+
+// setTable sets the table that the next steps change and read: NAME [owned].
+func (p *program) setTable(_ *script.Script, args []string) (string, error) {
+	p.table = &nft.Table{Family: p.family, Name: args[0], Owned: len(args) > 1}
+	p.batch = nft.NewBatch(p.table)
+	return "", nil
+}
+
+// load replaces the ruleset by a file for the nft program.
+func (p *program) load(s *script.Script, args []string) (string, error) {
+	load(p.t, os.Expand(s.ReadFile(args[0]), s.Getenv))
+	return "", nil
+}
+
+// declareSet declares a set: NAME TYPE…
+func (p *program) declareSet(_ *script.Script, args []string) (string, error) {
+	var types []nft.Type
+	for _, name := range args[1:] {
+		types = append(types, map[string]nft.Type{
+			"ipv4_addr": nft.TypeIPv4Addr, "ipv6_addr": nft.TypeAddr(nft.IPv6), "inet_service": nft.TypeInetService,
+		}[name])
+	}
+	p.sets[args[0]] = &nft.Set{Name: args[0], Key: nft.Types(types...)}
+	return "", nil
+}
+
+func (p *program) set(name string) (*nft.Set, error) {
+	if s := p.sets[name]; s != nil {
+		return s, nil
+	}
+	s, err := p.conn.FindSet(p.table, name)
+	if err == nil && s == nil {
+		err = fmt.Errorf("no set %s", name)
+	}
+	return s, err
+}
+
+// row returns a row: SET KEY [: DATA].
+func (p *program) row(args []string) (row nft.Row, err error) {
+	if row.Set, err = p.set(args[0]); err != nil {
+		return row, err
+	}
+	key, data, _ := strings.Cut(strings.Join(args[1:], " "), " : ")
+	if row.Key, err = tuple(key); err != nil || data == "" {
+		return row, err
+	}
+	switch chain, isGoto := strings.CutPrefix(data, "goto "); {
+	case isGoto:
+		row.Verdict = nft.VerdictGoto(chain)
+	case data == "drop":
+		row.Verdict = nft.VerdictDrop
+	default:
+		row.Data, err = tuple(data)
+	}
+	return row, err
+}
+
+// tuple parses fields that are separated by dots. A number is a port.
+func tuple(text string) (t nft.Tuple, err error) {
+	for field := range strings.SplitSeq(text, " . ") {
+		if addr, err := netip.ParseAddr(field); err == nil {
+			t = t.Addr(addr)
+		} else if protocol := map[string]uint8{"tcp": tcp, "udp": udp, "sctp": sctp}[field]; protocol != 0 {
+			t = t.Proto(protocol)
+		} else if port, err := strconv.ParseUint(field, 10, 16); err == nil {
+			t = t.Port(uint16(port))
+		} else {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+func (p *program) withRow(change func(nft.Row), args []string) error {
+	row, err := p.row(args)
+	if err == nil {
+		change(row)
+	}
+	return err
+}
+
+// addRule adds a rule: CHAIN STATEMENT [ARGUMENT] [comment TEXT].
+func (p *program) addRule(args []string) error {
+	chain, args := args[0], append(args[1:], "", "", "")
+	var rule nft.Rule
+	switch args[0] {
+	case "drop":
+		rule = nft.NewRule(nft.Drop())
+	case "jump":
+		rule = nft.NewRule(nft.Jump(args[1]))
+	case "dnat-goto":
+		rule = nft.NewRule(nft.CtStatusDNAT(), nft.Goto(args[1]))
+	case "daddr-in":
+		rule = nft.NewRule(nft.In(p.sets[args[1]], nft.Daddr(p.family)))
+	case "numgen-0":
+		rule = nft.NewRule(nft.VMap(&nft.Set{Name: args[1]}, nft.Random(0, 0)))
+	default:
+		return fmt.Errorf("unknown statement %s", args[0])
+	}
+	if at := slices.Index(args, "comment"); at > 0 {
+		rule = rule.WithComment(args[at+1])
+	}
+	p.batch.AddRules(&nft.Chain{Name: chain, Rules: []nft.Rule{rule}})
+	return nil
+}
+
+func (p *program) addSet(args []string) error {
+	s, err := p.set(args[0])
+	if err == nil {
+		p.batch.AddSet(s)
+	}
+	return err
+}
+
+// addChain adds a chain: NAME [TYPE], of which a base chain is at input.
+func (p *program) addChain(args []string) error {
+	c := &nft.Chain{Name: args[0]}
+	if len(args) > 1 {
+		c.Hook = &nft.Hook{Type: nft.ChainType(args[1]), Point: nft.Input}
+	}
+	p.batch.AddChain(c)
+	return nil
+}
+
+func (p *program) delete(args []string) error {
+	switch args[0] {
+	case "table":
+		p.batch.DeleteTable()
+	case "chain":
+		p.batch.DeleteChain(args[1])
+	case "set":
+		p.batch.DeleteSet(args[1])
+	case "counter":
+		p.batch.DeleteCounter(args[1])
+	case "rule":
+		handle, err := strconv.ParseUint(args[2], 10, 64)
+		p.batch.DeleteRule(args[1], handle)
+		return err
+	}
+	return nil
+}
+
+func (p *program) flush(args []string) error {
+	if args[0] == "chain" {
+		p.batch.FlushChain(args[1])
+	} else {
+		p.batch.FlushSet(args[1])
+	}
+	return nil
+}
+
+// commit commits the changes since the last commit. With the word keep, the
+// next commit has them again.
+func (p *program) commit(_ *script.Script, args []string) (string, error) {
+	p.refused = p.conn.Commit(p.batch)
+	if len(args) == 0 {
+		p.batch.Reset()
+	}
+	return "", p.refused
+}
+
+// commitOther commits the changes as another program.
+func (p *program) commitOther(*script.Script, []string) (string, error) {
+	defer p.batch.Reset()
+	return "", p.other.Commit(p.batch)
+}
+
+// close closes the connection of the other program.
+func (p *program) close(*script.Script, []string) (string, error) { return "", p.other.Close() }
+
+// problems returns the problems of the last commit.
+func (p *program) problems(*script.Script, []string) (string, error) {
+	var e *nft.CommitError
+	if !errors.As(p.refused, &e) {
+		return "", fmt.Errorf("got %v, want a CommitError", p.refused)
+	}
+	var text strings.Builder
+	for _, problem := range e.Problems {
+		fmt.Fprintf(&text, "tag %d: %v\n", problem.Tag, problem)
+	}
+	return text.String(), nil
+}
+
+func (p *program) listing(*script.Script, []string) (string, error) {
+	p.before = list(p.t)
+	return p.before, nil
+}
+
+// unchanged fails if the ruleset differs from the last listing.
+func (p *program) unchanged(*script.Script, []string) (string, error) {
+	checkUnchanged(p.t, p.before)
+	return "", nil
+}
+
+// generations returns the number of generations since it was called last.
+func (p *program) generations(*script.Script, []string) (string, error) {
+	gen, err := p.conn.Generation()
+	n := 0
+	for p.generation != 0 && p.generation != gen {
+		p.generation = nft.NextGeneration(p.generation)
+		n++
+	}
+	p.generation = gen
+	return fmt.Sprintln(n), err
+}
+
+// expect makes the next commit expect the generation of the last step
+// generation.
+func (p *program) expect(*script.Script, []string) (string, error) {
+	p.batch.Expect(p.generation)
+	return "", nil
+}
+
+// size returns the rows and bytes of the batch, and whether it is empty.
+func (p *program) size(*script.Script, []string) (string, error) {
+	size := map[bool]string{true: "no bytes", false: "some bytes"}[p.batch.Len() == 0]
+	return fmt.Sprintf("%d rows, %s, empty %v", p.batch.RowCount(), size, p.batch.Empty()), nil
+}
+
+// unique returns an error unless handles differ.
+func unique(handles []uint64) error {
+	slices.Sort(handles)
+	if slices.Contains(handles, 0) || len(slices.Compact(slices.Clone(handles))) != len(handles) {
+		return fmt.Errorf("got handles %v, want different ones", handles)
+	}
+	return nil
+}
+
+func (p *program) chains(*script.Script, []string) (string, error) {
+	chains, err := p.conn.Chains(p.table)
+	var text strings.Builder
+	var handles []uint64
+	for _, c := range chains {
+		fmt.Fprint(&text, c.Name)
+		if h := c.Hook; h != nil {
+			fmt.Fprintf(&text, " type %s hook %s priority %d", h.Type, h.Point, h.Priority)
+		}
+		fmt.Fprintln(&text)
+		handles = append(handles, c.Handle)
+	}
+	return text.String(), errors.Join(err, unique(handles))
+}
+
+// readRules returns the rules of chains, and with their targets and endpoints.
+func (p *program) readRules(_ *script.Script, args []string) (string, error) {
+	var text strings.Builder
+	var handles []uint64
+	for _, chain := range args {
+		rules, err := p.conn.Rules(p.table, chain)
+		ids, errIDs := p.conn.RuleIDs(p.table, chain)
+		if err := errors.Join(err, errIDs); err != nil {
+			return "", err
+		}
+		p.rules = rules
+		var fromIDs []uint64
+		for i, id := range ids {
+			fromIDs = append(fromIDs, id.Handle)
+			text.WriteString(rules[i].Text(p.family))
+			if to := rules[i].Target(); to != "" {
+				fmt.Fprintf(&text, "; to chain %s", to)
+			}
+			if to := rules[i].DNAT(); to.IsValid() {
+				fmt.Fprintf(&text, "; to endpoint %s", to)
+			}
+			if c := rules[i].Constants(); len(c) > 0 {
+				fmt.Fprintf(&text, "; constants %d", c)
+			}
+			fmt.Fprintln(&text)
+		}
+		handles = append(handles, fromIDs...)
+		if got := handlesOf(rules); !slices.Equal(got, fromIDs) {
+			return "", fmt.Errorf("got handles %v of rules, and %v of RuleIDs", got, fromIDs)
+		}
+	}
+	return text.String(), unique(handles)
+}
+
+func handlesOf(rules []nft.Rule) (handles []uint64) {
+	for _, r := range rules {
+		handles = append(handles, r.Handle)
+	}
+	return handles
+}
+
+// deleteRule deletes a rule of the step rules: CHAIN NUMBER.
+func (p *program) deleteRule(_ *script.Script, args []string) (string, error) {
+	n, err := strconv.Atoi(args[1])
+	p.batch.DeleteRule(args[0], p.rules[n-1].Handle)
+	return "", err
+}
+
+// againRule adds a rule that was read: CHAIN NUMBER. It equals itself only.
+func (p *program) againRule(_ *script.Script, args []string) (string, error) {
+	n, err := strconv.Atoi(args[1])
+	for i, r := range p.rules {
+		if got := r.Equal(p.rules[n-1]); got != (i == n-1) {
+			p.t.Errorf("rule %d equals rule %d: got %v", i+1, n, got)
+		}
+	}
+	p.batch.AddRules(&nft.Chain{Name: args[0], Rules: p.rules[n-1 : n]})
+	return "", err
+}
+
+// readRows returns the rows of a set, in order.
+func (p *program) readRows(_ *script.Script, args []string) (string, error) {
+	set, err := p.set(args[0])
+	if err != nil {
+		return "", err
+	}
+	rows, err := p.conn.Rows(p.table, set)
+	slices.SortFunc(rows, nft.Row.Compare)
+	var text strings.Builder
+	for _, r := range rows {
+		fmt.Fprintln(&text, r.Text())
+	}
+	return text.String(), err
+}
+
+// findRow returns the row with a key: SET KEY.
+func (p *program) findRow(_ *script.Script, args []string) (string, error) {
+	row, err := p.row(args)
+	if err != nil {
+		return "", err
+	}
+	found, err := p.conn.FindRows(p.table, []nft.Row{row})
+	if err != nil || found[0].Set == nil {
+		return "none", err
+	}
+	return found[0].Text(), nil
+}
+
+// findTable returns whether the table has a known handle.
+func (p *program) findTable(*script.Script, []string) (string, error) {
+	found, ok, err := p.conn.FindTable(p.table)
+	name, before := p.table.Name, p.handle[p.table.Name]
+	if ok {
+		p.handle[name] = found.Handle
+	}
+	switch {
+	case err != nil || ok != (found.Handle != 0):
+		return "", fmt.Errorf("got %+v, %v, %w", found, ok, err)
+	case !ok:
+		return "none", nil
+	case found.Handle == before:
+		return "the same", nil
+	}
+	return "a new one", nil
+}
+
+func (p *program) counters(*script.Script, []string) (string, error) {
+	found, err := p.conn.Counters(p.table)
+	slices.SortFunc(found, func(a, b nft.Counter) int { return cmp.Compare(a.Name, b.Name) })
+	var text strings.Builder
+	for _, c := range found {
+		fmt.Fprintf(&text, "%s: %d packets\n", c.Name, c.Packets)
+	}
+	return text.String(), err
+}
+
+func (p *program) findCounter(_ *script.Script, args []string) (string, error) {
+	found, ok, err := p.conn.FindCounter(p.table, args[0])
+	if !ok {
+		return "none", err
+	}
+	return fmt.Sprintf("%s: %d packets", found.Name, found.Packets), err
+}
+
+// nothing fails if the table has an object called c or s.
+func (p *program) nothing(*script.Script, []string) (string, error) {
+	chains, err1 := p.conn.Chains(p.table)
+	sets, err2 := p.conn.Sets(p.table)
+	rules, err3 := p.conn.Rules(p.table, "c")
+	ids, err4 := p.conn.RuleIDs(p.table, "c")
+	_, ok, err5 := p.conn.FindChain(p.table, "c")
+	set, err6 := p.conn.FindSet(p.table, "s")
+	err := errors.Join(err1, err2, err3, err4, err5, err6)
+	if len(chains)+len(sets)+len(rules)+len(ids) != 0 || ok || set != nil {
+		err = fmt.Errorf("got %v, %v, %v, %v, %v, %v; want nothing", chains, sets, rules, ids, ok, set)
+	}
+	return "", err
+}
