@@ -88,14 +88,12 @@ func (k *writer) nextPart(t *turns) (p part) {
 		return p
 	}
 	k.queue.clock = max(k.queue.clock, (*t)[0].served)
-	latest, limit := (*t)[0].served+spread, k.limits.PartCost
-	if len(*t) > 1 {
-		limit /= 2
-	}
+	latest := (*t)[0].served + spread
+	limit := max(1, min(k.limits.PartCost, int(float64(k.limits.PartTime)/k.queue.rate)))
 	var aside []*Account // whose next owner is heavy
 	for len(*t) > 0 && !p.heavy && p.cost < limit {
 		a := (*t)[0]
-		if a.served+a.ahead > latest {
+		if a.served > latest {
 			break
 		}
 		before := p.cost
@@ -120,42 +118,38 @@ func (k *writer) nextPart(t *turns) (p part) {
 func (k *writer) takeFrom(a *Account, p *part, limit int) {
 	end := min(p.cost+quantum, limit)
 	for o := a.first(); o != nil && p.cost < end; o = a.first() {
-		ring, costs, cost := k.ring(o)
-		heavy := cost > k.limits.HeavyCost
-		if heavy && len(p.owners) > 0 {
+		begin, before := len(p.owners), p.cost
+		k.addRing(p, o)
+		heavy := p.cost-before > k.limits.HeavyCost
+		if heavy && begin > 0 {
+			for _, o := range p.owners[begin:] {
+				o.Kept().taken = false
+			}
+			p.owners, p.costs, p.cost = p.owners[:begin], p.costs[:begin], before
 			return
 		}
-		for _, o := range ring {
-			o.Kept().taken = true
-		}
-		p.owners, p.costs, p.cost = append(p.owners, ring...), append(p.costs, costs...), p.cost+cost
 		if p.heavy = heavy; heavy {
 			return
 		}
 	}
 }
 
-// ring returns an owner, and the owners that must be written with it because
-// rows move between them, with their costs.
-func (k *writer) ring(first Owner) (all []Owner, costs []int, cost int) {
-	all = []Owner{first}
-	has := map[Owner]bool(nil)
-	for i := 0; i < len(all); i++ {
-		o := all[i]
-		n := max(1, k.source.Cost(o, o.Kept().have))
-		costs, cost = append(costs, n), cost+n
-		k.source.Together(o, func(other Owner) {
-			if kept := other.Kept(); !kept.pending || kept.taken || other == first || has[other] {
-				return
-			}
-			if has == nil {
-				has = make(map[Owner]bool)
-			}
-			has[other] = true
-			all = append(all, other)
-		})
+// addRing adds an owner to a part, and the owners that must be written with it
+// because rows move between them.
+func (k *writer) addRing(p *part, first Owner) {
+	add := func(o Owner) {
+		if kept := o.Kept(); kept.pending && !kept.taken {
+			kept.taken = true
+			p.owners = append(p.owners, o)
+		}
 	}
-	return all, costs, cost
+	add(first)
+	for i := len(p.costs); i < len(p.owners); i++ {
+		o := p.owners[i]
+		cost := max(1, k.source.Cost(o, o.Kept().have))
+		p.costs, p.cost = append(p.costs, cost), p.cost+cost
+		k.source.Together(o, add)
+	}
 }
 
 // ThreadTimeOf calls f and returns its CPU time.

@@ -13,7 +13,7 @@ import (
 func newHeavy(t *testing.T) *firewall {
 	t.Helper()
 	f := newServing(t)
-	f.limits.HeavyCost, f.limits.PartCost, f.limits.Time = 100, 200, -1
+	f.limits.HeavyCost, f.limits.PartCost, f.limits.Time = 100, 100, -1
 	for i, name := range []string{"backup", "mirror"} {
 		f.set(name, allow(uint16(1000+i))).cost = 200
 	}
@@ -36,7 +36,7 @@ func (f *firewall) due(t *testing.T, want bool) {
 	}
 }
 
-// A part has light rules up to half of PartCost, or one heavy rule. Rules whose
+// A part has light rules up to PartCost, or one heavy rule. Rules whose
 // accounts were served less go first, also if they change later.
 func TestPartsOfAccounts(t *testing.T) {
 	f := newHeavy(t)

@@ -48,10 +48,11 @@ func (k *writer) retry(all bool) {
 
 // Limits limit what a Keeper does at a time.
 type Limits struct {
-	// PartCost is the cost at which a part ends, half of it if several accounts
-	// wait. HeavyCost is the cost above which an owner is a part of its own (see
-	// Source.Cost).
+	// PartCost is the cost at which a part ends, PartTime the estimated CPU time
+	// at which it ends. HeavyCost is the cost above which an owner is a part of
+	// its own (see Source.Cost).
 	PartCost, HeavyCost int
+	PartTime            time.Duration
 	// Time is the time after which a sync begins no part.
 	Time time.Duration
 	// Burst is the CPU time that an account may take in a row, beside the time
@@ -76,8 +77,8 @@ type Limits struct {
 // DefaultLimits returns the usual limits. ColdBytes are about 20,000 rows.
 func DefaultLimits() Limits {
 	return Limits{
-		PartCost: 20_000, HeavyCost: 4096, Time: 20 * time.Millisecond, Burst: time.Second, ColdBytes: 1200 << 10,
-		FirstRetry: 100 * time.Millisecond,
+		PartCost: 20_000, HeavyCost: 4096, PartTime: 10 * time.Millisecond, Time: 20 * time.Millisecond,
+		Burst: time.Second, FirstRetry: 100 * time.Millisecond, ColdBytes: 1200 << 10,
 		FirstPause: 250 * time.Millisecond, LastPause: 10 * time.Second, CheckShare: 250, ScrubShare: 1000,
 	}
 }
