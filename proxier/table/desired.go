@@ -124,7 +124,13 @@ func (d *desired) service(name cluster.ServiceName) *serviceState {
 }
 
 func (d *desired) markDirty(s *serviceState) {
-	d.dirty[s], d.fresh[s] = struct{}{}, struct{}{}
+	d.fresh[s] = struct{}{}
+	d.writeAgain(s)
+}
+
+// writeAgain makes the next transaction write a Service, which did not change.
+func (d *desired) writeAgain(s *serviceState) {
+	d.dirty[s] = struct{}{}
 	for _, p := range s.ports {
 		d.touch(p)
 	}

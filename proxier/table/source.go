@@ -108,7 +108,7 @@ func (s source) Begin() {
 	d := &s.t.desired
 	for f := range s.t.stays {
 		if owner := d.claims.owner(f); owner != nil {
-			d.markDirty(owner.service)
+			d.writeAgain(owner.service)
 		}
 	}
 	clear(s.t.stays)
