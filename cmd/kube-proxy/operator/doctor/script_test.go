@@ -1,0 +1,123 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/script"
+)
+
+// TestScripts runs the scripts about the checks of a node. These are their
+// steps, besides exec and other standard ones:
+//
+//	node [OPTION]               makes a healthy node; the options are in detections and hosts=N
+//	proxy [FILE]                makes the proxy run, with a status in YAML
+//	root DIR                    makes the checks read DIR/proc and DIR/sys
+//	check NAME RESULT [TEXT]    runs a check; the result is ok, info, warn, fail or skipped,
+//	                            and the reason or the details contain the text
+//	iptables FILE RESULT [TEXT] makes a healthy node for each variant of iptables, runs it with
+//	                            the lines of the file, and checks filters
+func TestScripts(t *testing.T) {
+	script.Run(t, script.Suite{Namespace: true, Setup: func(e *script.Env) (map[string]script.Command, error) {
+		s := &state{t: e.T}
+		s.config.ProxyError = errors.New("nothing listens")
+		return map[string]script.Command{
+			"node": s.node, "proxy": s.proxy, "root": s.root, "check": s.check, "iptables": s.iptables,
+		}, nil
+	}})
+}
+
+// detections are the options of a node for the detection of local traffic.
+var detections = map[string]ruleset.LocalDetection{
+	"interface-prefix=pod":  {Mode: ruleset.DetectLocalInterfaceNamePrefix, InterfaceNamePrefix: "pod"},
+	"interface-prefix=cali": {Mode: ruleset.DetectLocalInterfaceNamePrefix, InterfaceNamePrefix: "cali"},
+	"bridge=cni0":           {Mode: ruleset.DetectLocalBridgeInterface, BridgeInterface: "cni0"},
+	"no-cluster-cidr":       {Mode: ruleset.DetectLocalClusterCIDR},
+}
+
+type state struct {
+	t      testing.TB
+	config doctor.Config
+}
+
+func (s *state) node(_ *script.Script, args []string) (string, error) {
+	rules, hosts := tabletest.Rules(), 0
+	for _, arg := range args {
+		if n, ok := strings.CutPrefix(arg, "hosts="); ok {
+			hosts, _ = strconv.Atoi(n)
+			continue
+		}
+		detect, ok := detections[arg]
+		if !ok {
+			return "", fmt.Errorf("unknown option %s", arg)
+		}
+		rules.DetectLocal = detect
+	}
+	healthyWith(s.t, rules, hosts)
+	return "", nil
+}
+
+func (s *state) proxy(sc *script.Script, args []string) (string, error) {
+	s.config.Proxy, s.config.ProxyError = new(answer.ProxyStatus), nil
+	if len(args) == 0 {
+		return "", nil
+	}
+	return "", yaml.UnmarshalStrict([]byte(sc.ReadFile(args[0])), s.config.Proxy)
+}
+
+func (s *state) root(sc *script.Script, args []string) (string, error) {
+	s.config.Root = sc.MkAbs(args[0])
+	return "", nil
+}
+
+func (s *state) check(_ *script.Script, args []string) (string, error) {
+	return s.checkResult(args[0], args[1], strings.Join(args[2:], " "))
+}
+
+func (s *state) checkResult(check, result, contains string) (string, error) {
+	for _, f := range doctor.Run(context.Background(), s.config).Findings {
+		if f.Check != check {
+			continue
+		}
+		text := f.Reason + "\n" + strings.Join(append(f.Details, ""), "\n")
+		text = regexp.MustCompile(` \(handle \d+\)`).ReplaceAllString(text, "")
+		if string(f.Result) != result || !strings.Contains(text, contains) {
+			return "", fmt.Errorf("got %s: %s\nwant %s with %q", f.Result, text, result, contains)
+		}
+		if f.Bad() && f.Remedy == "" {
+			return "", errors.New("got no remedy")
+		}
+		return text, nil
+	}
+	return "", errors.New("no such check")
+}
+
+func (s *state) iptables(sc *script.Script, args []string) (text string, err error) {
+	for _, variant := range []string{"nft", "legacy"} {
+		if _, err := s.node(sc, nil); err != nil {
+			return "", err
+		}
+		for line := range strings.Lines(sc.ReadFile(args[0])) {
+			command := exec.Command("iptables-"+variant, append([]string{"-w"}, strings.Fields(line)...)...)
+			if out, err := command.CombinedOutput(); err != nil {
+				return "", fmt.Errorf("%s: %w: %s", command, err, out)
+			}
+		}
+		if text, err = s.checkResult("filters", args[1], strings.Join(args[2:], " ")); err != nil {
+			return "", fmt.Errorf("%s: %w", variant, err)
+		}
+	}
+	return text, nil
+}
