@@ -56,27 +56,3 @@ func TestConfigurations(t *testing.T) {
 		}
 	}
 }
-
-// TestAPIServerAddress checks that the base has no address of the API server:
-// a key of the ConfigMap is missing, so that the kubelet cannot create the
-// container.
-func TestAPIServerAddress(t *testing.T) {
-	all := kustomize(t, "base")
-	if address, ok := configMap(t, all).Data["apiServer"]; ok {
-		t.Errorf("got address %s in the base, want none", address)
-	}
-	pod := daemonSet(t, all, "nftproxy").Spec.Template.Spec
-	for _, c := range append(pod.InitContainers, pod.Containers...) {
-		ref := c.Env[1].ValueFrom.ConfigMapKeyRef
-		if c.Env[1].Name != "API_SERVER" || ref == nil || ref.Key != "apiServer" || ref.Optional != nil {
-			t.Errorf("container %s: got %+v, want API_SERVER from the ConfigMap", c.Name, c.Env[1])
-		}
-	}
-	for overlay, want := range map[string]string{
-		"overlays/kind": "https://kind-control-plane:6443", "overlays/k3s": "https://127.0.0.1:6444",
-	} {
-		if got := configMap(t, kustomize(t, overlay)).Data["apiServer"]; got != want {
-			t.Errorf("%s: got API server %q, want %q", overlay, got, want)
-		}
-	}
-}

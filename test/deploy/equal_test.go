@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"maps"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,18 +14,20 @@ import (
 // TestChartEqualsKustomization checks that the chart and the kustomizations
 // render the same objects, apart from the differences that normalize removes.
 func TestChartEqualsKustomization(t *testing.T) {
-	generic := []string{"--set=apiServer=" + apiServer, "--set=config.clusterCIDR=" + clusterCIDR}
 	for _, tt := range []struct {
 		kustomization string
 		values        []string
 	}{
-		{"base", generic},
-		{"overlays/unprivileged", append(generic, "--set=conntrack.initContainer.enabled=false")},
+		{"base", []string{generic}},
+		{"overlays/unprivileged", []string{generic, "--set=conntrack.initContainer.enabled=false"}},
 		{"overlays/kind", []string{"--set=preset=kind,apiServer=" + apiServer}},
 		{"overlays/k3s", []string{"--set=preset=k3s,apiServer=" + apiServer}},
 	} {
 		t.Run(tt.kustomization, func(t *testing.T) {
 			fromKustomize, fromHelm := kustomizeUsed(t, tt.kustomization), decode(t, helmText(t, tt.values...))
+			if a, b := configMap(t, kustomize(t, tt.kustomization)), configMap(t, fromKustomize); a.Name == b.Name {
+				t.Errorf("got ConfigMap %s before and after a change", a.Name)
+			}
 			normalize(t, fromKustomize)
 			normalize(t, fromHelm)
 			if diff := cmp.Diff(fromKustomize, fromHelm); diff != "" {
@@ -96,20 +99,12 @@ func TestKubeadmOverlay(t *testing.T) {
 	pod := &want.Spec.Template.Spec
 	pod.ServiceAccountName, pod.Volumes[0].ConfigMap.Name = "kube-proxy", "kube-proxy"
 	for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
-		containers[0].Command = without(containers[0].Command, "--master=$(API_SERVER)")
+		containers[0].Command = slices.DeleteFunc(containers[0].Command, func(arg string) bool {
+			return arg == "--master=$(API_SERVER)"
+		})
 		containers[0].Env = containers[0].Env[:1]
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("DaemonSet (-want +got):\n%s", diff)
 	}
-}
-
-func without(all []string, s string) []string {
-	var rest []string
-	for _, x := range all {
-		if x != s {
-			rest = append(rest, x)
-		}
-	}
-	return rest
 }

@@ -17,34 +17,12 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// kubeProxyMetrics are the metrics of kube-proxy v1.36 in nftables mode.
-var kubeProxyMetrics = strings.Fields(`
-	kubeproxy_conntrack_reconciler_deleted_entries_total
-	kubeproxy_conntrack_reconciler_sync_duration_seconds
-	kubeproxy_network_programming_duration_seconds
-	kubeproxy_proxy_healthz_total
-	kubeproxy_proxy_livez_total
-	kubeproxy_sync_full_proxy_rules_duration_seconds
-	kubeproxy_sync_partial_proxy_rules_duration_seconds
-	kubeproxy_sync_proxy_rules_duration_seconds
-	kubeproxy_sync_proxy_rules_endpoint_changes_pending
-	kubeproxy_sync_proxy_rules_endpoint_changes_total
-	kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds
-	kubeproxy_sync_proxy_rules_last_timestamp_seconds
-	kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total
-	kubeproxy_sync_proxy_rules_nftables_sync_failures_total
-	kubeproxy_sync_proxy_rules_no_local_endpoints_total
-	kubeproxy_sync_proxy_rules_service_changes_pending
-	kubeproxy_sync_proxy_rules_service_changes_total
-	rest_client_requests_total
-	process_cpu_seconds_total process_resident_memory_bytes up`)
-
-// knownMetrics returns kubeProxyMetrics and our metrics, whose names it reads
-// from the source. A histogram has three series.
+// knownMetrics returns the metrics of kube-proxy v1.36 in nftables mode, and our
+// metrics, whose names it reads from the source. A histogram has three series.
 func knownMetrics(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}
-	for _, name := range kubeProxyMetrics {
+	for _, name := range namesIn(t, "testdata/kube-proxy-metrics.txt", `(?m)^(\w+)$`) {
 		known[name] = true
 		if strings.HasSuffix(name, "_duration_seconds") {
 			known[name+"_bucket"], known[name+"_count"], known[name+"_sum"] = true, true, true

@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,16 +34,32 @@ const (
 // objects are rendered objects by "Kind name".
 type objects map[string]runtime.Object
 
-// downloads matches the messages of a go command that downloads modules.
-var downloads = regexp.MustCompile(`(?m)^go: downloading .*\n`)
+func (all objects) names() []string { return slices.Sorted(maps.Keys(all)) }
+
+// program returns the path of a tool of this module.
+var program = sync.OnceValues(func() (map[string]string, error) {
+	paths := map[string]string{}
+	for _, name := range []string{"helm", "helm-docs", "kustomize"} {
+		out, err := exec.Command("go", "tool", "-n", name).Output() // it builds the tool
+		if err != nil {
+			return nil, fmt.Errorf("go tool %s: %w", name, err)
+		}
+		paths[name] = strings.TrimSpace(string(out))
+	}
+	return paths, nil
+})
 
 // tool runs a tool of this module.
 func tool(name string, args ...string) (stdout, stderr string, err error) {
-	cmd := exec.Command("go", append([]string{"tool", name}, args...)...)
+	paths, err := program()
+	if err != nil {
+		return "", "", err
+	}
+	cmd := exec.Command(paths[name], args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
-	return out.String(), downloads.ReplaceAllString(errs.String(), ""), err
+	return out.String(), errs.String(), err
 }
 
 // kustomize renders a kustomization of deploy/kustomize.
@@ -95,22 +114,12 @@ configMapGenerator:
 	return kustomizeDir(t, dir)
 }
 
-// helmTemplate runs `helm template` on the chart.
-func helmTemplate(args ...string) (stdout, stderr string, err error) {
-	fixed := []string{"template", "nftproxy", chart, "--namespace=kube-system", "--kube-version=v1.36.3"}
-	return tool("helm", append(fixed, args...)...)
-}
-
-// helm renders the chart with the values that it requires.
-func helm(t *testing.T, args ...string) objects {
-	t.Helper()
-	required := []string{"--set=apiServer=" + apiServer, "--set=config.clusterCIDR=" + clusterCIDR}
-	return decode(t, helmText(t, append(required, args...)...))
-}
+// helmTemplate is the command that renders the chart.
+var helmTemplate = []string{"helm", "template", "nftproxy", chart, "--namespace=kube-system", "--kube-version=v1.36.3"}
 
 func helmText(t *testing.T, args ...string) string {
 	t.Helper()
-	out, errs, err := helmTemplate(args...)
+	out, errs, err := tool(helmTemplate[0], append(helmTemplate[1:], args...)...)
 	if err != nil {
 		t.Fatalf("helm template %q: %v\n%s", args, err, errs)
 	}
@@ -119,7 +128,7 @@ func helmText(t *testing.T, args ...string) string {
 
 // decode decodes manifests as API types. Unknown and duplicate fields are
 // errors.
-func decode(t *testing.T, manifests string) objects {
+func decode(t testing.TB, manifests string) objects {
 	t.Helper()
 	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 	all := objects{}
@@ -169,14 +178,7 @@ func configMap(t *testing.T, all objects) *corev1.ConfigMap {
 	return get[*corev1.ConfigMap](t, all, "ConfigMap "+volume.ConfigMap.Name)
 }
 
-// container returns a container by its name.
-func container(t *testing.T, all []corev1.Container, name string) corev1.Container {
+func daemonSet(t *testing.T, all objects, name string) *appsv1.DaemonSet {
 	t.Helper()
-	for _, c := range all {
-		if c.Name == name {
-			return c
-		}
-	}
-	t.Fatalf("no container %s", name)
-	return corev1.Container{}
+	return get[*appsv1.DaemonSet](t, all, "DaemonSet "+name)
 }

@@ -3,7 +3,6 @@ package deploy
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -79,43 +78,5 @@ func TestReleaseWorkflow(t *testing.T) {
 	}
 	if needs := fmt.Sprint(workflow.Jobs["publish"].Needs); needs != "[build test]" {
 		t.Errorf("got jobs %s before publish, want build and test", needs)
-	}
-}
-
-// TestReleaseCheck runs deploy/release/check in a repository with a branch.
-func TestReleaseCheck(t *testing.T) {
-	dir := t.TempDir()
-	run := func(name string, args ...string) (string, error) {
-		cmd := exec.Command(name, args...)
-		cmd.Dir = dir
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	setup := `set -e; git init -q -b main; mkdir -p deploy/release; cp "$1/deploy/release/"{check,notes} deploy/release/
-		git config user.name a; git config user.email a; git config commit.gpgsign false
-		printf 'VERSION ?= v1.0.0\n' >Makefile; printf '## v1.0.0\n\n- new\n' >CHANGELOG.md
-		git add -A; git commit -qm a
-		git commit -q --allow-empty -m b; git update-ref refs/remotes/origin/main HEAD; git branch old HEAD~1
-		git checkout -qb other; git commit -q --allow-empty -m c`
-	source, err := filepath.Abs(repository)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if out, err := run("bash", "-c", setup, "bash", source); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for _, tt := range []struct{ commit, version, want string }{
-		{"main", "v1.0.0", "- new\n"},
-		{"old", "v1.0.0", "- new\n"},
-		{"other", "v1.0.0", "is not on the branch main"},
-		{"main", "v1.0.1", "the version in the Makefile is not v1.0.1"},
-	} {
-		if out, err := run("git", "checkout", "-q", tt.commit); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		out, err := run("deploy/release/check", tt.version)
-		if released := tt.want == "- new\n"; !strings.Contains(out, tt.want) || (err == nil) != released {
-			t.Errorf("%s as %s: got %v, %s; want %s", tt.commit, tt.version, err, out, tt.want)
-		}
 	}
 }
