@@ -1,78 +1,55 @@
 package leftovers
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
-func TestLeftoverChain(t *testing.T) {
-	const nat, filter, mangle = "nat", "filter", "mangle"
+func TestLeftoverNames(t *testing.T) {
+	chain := isLeftoverChain
+	jump := func(table, text string) bool {
+		from, to, _ := strings.Cut(text, "->")
+		return isLeftoverJump(table, rule{chain: from, target: to})
+	}
+	set := func(_, name string) bool { return isLeftoverSet(name) }
 	for _, c := range []struct {
-		table, chain string
-		want         bool
+		table    string
+		leftover func(table, name string) bool
+		names    string
+		want     bool
 	}{
-		{nat, "KUBE-SERVICES", true},
-		{nat, "KUBE-MARK-MASQ", true},
-		{nat, "KUBE-LOAD-BALANCER", true},
-		{nat, "KUBE-SVC-NPX46M4PTMTKRN6Y", true},
-		{nat, "KUBE-SVL-NPX46M4PTMTKRN6Y", true},
-		{nat, "KUBE-FW-NPX46M4PTMTKRN6Y", true},
-		{nat, "KUBE-EXT-NPX46M4PTMTKRN6Y", true},
-		{nat, "KUBE-SEP-NPX46M4PTMTKRN6Y", true},
-		{filter, "KUBE-SERVICES", true},
-		{filter, "KUBE-IPVS-OUT-FILTER", true},
-		{mangle, "KUBE-PROXY-CANARY", true},
-
-		{filter, "KUBE-SVC-NPX46M4PTMTKRN6Y", false},
-		{filter, "KUBE-POSTROUTING", false},
-		{mangle, "KUBE-SERVICES", false},
-		{nat, "KUBE-SVC-NPX46M4PTMTKRN6", false},
-		{nat, "KUBE-SVC-NPX46M4PTMTKRN6Y1", false},
-		{nat, "KUBE-SVC-npx46m4ptmtkrn6y", false},
-		{nat, "KUBE-SVC-NPX46M4PTMTKRN61", false},
+		{"nat", chain, "KUBE-SERVICES KUBE-MARK-MASQ KUBE-LOAD-BALANCER KUBE-SVC-NPX46M4PTMTKRN6Y " +
+			"KUBE-SVL-NPX46M4PTMTKRN6Y KUBE-FW-NPX46M4PTMTKRN6Y KUBE-EXT-NPX46M4PTMTKRN6Y " +
+			"KUBE-SEP-NPX46M4PTMTKRN6Y", true},
+		{"filter", chain, "KUBE-SERVICES KUBE-IPVS-OUT-FILTER", true},
+		{"mangle", chain, "KUBE-PROXY-CANARY", true},
+		{"mangle", chain, "KUBE-SERVICES", false},
+		{"nat", chain, "KUBE-SVC-NPX46M4PTMTKRN6 KUBE-SVC-NPX46M4PTMTKRN6Y1 KUBE-SVC-npx46m4ptmtkrn6y " +
+			"KUBE-SVC-NPX46M4PTMTKRN61 PREROUTING", false},
+		{"filter", chain, "KUBE-SVC-NPX46M4PTMTKRN6Y KUBE-POSTROUTING", false},
 		// of the kubelet
-		{filter, "KUBE-FIREWALL", false},
-		{nat, "KUBE-MARK-DROP", false},
-		{nat, "KUBE-KUBELET-CANARY", false},
-		{mangle, "KUBE-IPTABLES-HINT", false},
+		{"filter", chain, "KUBE-FIREWALL", false},
+		{"nat", chain, "KUBE-MARK-DROP KUBE-KUBELET-CANARY", false},
+		{"mangle", chain, "KUBE-IPTABLES-HINT", false},
 		// of kube-router
-		{filter, "KUBE-ROUTER-INPUT", false},
-		{filter, "KUBE-POD-FW-TJQMRVG6LWFNHIXZ", false},
-		{nat, "PREROUTING", false},
-	} {
-		if got := isLeftoverChain(c.table, c.chain); got != c.want {
-			t.Errorf("isLeftoverChain(%q, %q): got %v, want %v", c.table, c.chain, got, c.want)
-		}
-	}
-}
+		{"filter", chain, "KUBE-ROUTER-INPUT KUBE-POD-FW-TJQMRVG6LWFNHIXZ", false},
 
-func TestLeftoverJump(t *testing.T) {
-	for _, c := range []struct {
-		table string
-		rule  rule
-		want  bool
-	}{
-		{"nat", rule{chain: "PREROUTING", target: "KUBE-SERVICES"}, true},
-		{"filter", rule{chain: "INPUT", target: "KUBE-IPVS-FILTER"}, true},
-		{"nat", rule{chain: "DOCKER", target: "KUBE-SERVICES"}, false},
-		{"nat", rule{chain: "POSTROUTING", target: "KUBE-MARK-MASQ"}, false}, // kube-proxy has no such rule
-		{"nat", rule{chain: "PREROUTING", target: "KUBE-FORWARD"}, false},    // in filter only
-		{"filter", rule{chain: "INPUT", target: "KUBE-FIREWALL"}, false},
-	} {
-		if got := isLeftoverJump(c.table, c.rule); got != c.want {
-			t.Errorf("isLeftoverJump(%q, %+v): got %v, want %v", c.table, c.rule, got, c.want)
-		}
-	}
-}
+		{"nat", jump, "PREROUTING->KUBE-SERVICES", true},
+		{"filter", jump, "INPUT->KUBE-IPVS-FILTER", true},
+		{"nat", jump, "DOCKER->KUBE-SERVICES", false},
+		{"nat", jump, "POSTROUTING->KUBE-MARK-MASQ", false}, // kube-proxy has no such rule
+		{"nat", jump, "PREROUTING->KUBE-FORWARD", false},    // in filter only
+		{"filter", jump, "INPUT->KUBE-FIREWALL", false},
 
-func TestLeftoverSet(t *testing.T) {
-	for name, want := range map[string]bool{
-		"KUBE-CLUSTER-IP": true, "KUBE-6-CLUSTER-IP": true,
-		"KUBE-6-LOAD-BALANCER-SOURCE-CID": true, // truncated
-		"KUBE-6-NODE-PORT-LOCAL-SCTP-HAS": true,
-		"KUBE-SRC-ABC":                    false, // of kube-router
-		"KUBE-6-":                         false,
-		"KUBE-IPVS-IPS":                   true,
+		// The last two of the first line are truncated.
+		{"", set, "KUBE-CLUSTER-IP KUBE-6-CLUSTER-IP KUBE-IPVS-IPS " +
+			"KUBE-6-LOAD-BALANCER-SOURCE-CID KUBE-6-NODE-PORT-LOCAL-SCTP-HAS", true},
+		{"", set, "KUBE-SRC-ABC KUBE-6-", false}, // KUBE-SRC-ABC is of kube-router
 	} {
-		if got := isLeftoverSet(name); got != want {
-			t.Errorf("isLeftoverSet(%q): got %v, want %v", name, got, want)
+		for _, name := range strings.Fields(c.names) {
+			if got := c.leftover(c.table, name); got != c.want {
+				t.Errorf("%s %s: got leftover %v, want %v", c.table, name, got, c.want)
+			}
 		}
 	}
 }
