@@ -20,15 +20,9 @@ import (
 // tabletest.ManyEndpoints endpoints.
 const benchServices = 10_000
 
-// loaded returns a Table whose desired state contains all Services of the
-// benchmarks.
-func loaded(b *testing.B) *Table {
-	return loadedWith(b, sampleConfig(), benchServices, tabletest.ManyEndpoints)
-}
-
-// loadedWith is loaded with a configuration and other numbers of Services and
-// endpoints.
-func loadedWith(b *testing.B, config Config, services, endpoints int) *Table {
+// loaded returns a Table whose desired state contains so many Services, each
+// with so many endpoints.
+func loaded(b *testing.B, config Config, services, endpoints int) *Table {
 	tabletest.NewNamespace(b)
 	table := newTable(b, config, nft.IPv4)
 	table.SetNode(tabletest.Node())
@@ -69,28 +63,49 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkFullWrite writes all Services while the table does not exist.
-func BenchmarkFullWrite(b *testing.B) {
-	table := loaded(b)
-	measure(b, table, func(int) {
-		b.StopTimer()
-		if err := deleteTable(table); err != nil {
-			b.Fatal(err)
-		}
-		table.keeper.Distrust(keep.RewriteFailure, "benchmark")
-		b.StartTimer()
-		tabletest.Sync(b, table)
-	})
-}
-
-// BenchmarkRewrite writes all Services again, in one transaction.
-func BenchmarkRewrite(b *testing.B) {
-	table := loaded(b)
-	tabletest.Sync(b, table)
-	measure(b, table, func(int) {
-		table.keeper.Distrust(keep.RewriteFailure, "benchmark")
-		tabletest.Sync(b, table)
-	})
+// BenchmarkWrites measures the first write, a rewrite, and the scaling of one
+// Service: of many Services, of those in reports about kube-proxy, without
+// endpoints, with counted connections, and with external IPs, with and without
+// numbers.
+func BenchmarkWrites(b *testing.B) {
+	for _, tt := range []struct {
+		name                string
+		services, endpoints int
+		change              func(*Config)
+		externalIPs         bool // every fifth Service has two
+	}{
+		{"services", benchServices, tabletest.ManyEndpoints, func(*Config) {}, false},
+		{"k139513", 44_125, 1, func(*Config) {}, false},
+		{"k135639", 5_006, 50, func(*Config) {}, false},
+		{"k126013", 10_000, 2, func(*Config) {}, false},
+		{"limit", 100_000, 2, func(*Config) {}, false},
+		{"no-endpoints", benchServices, 0, func(*Config) {}, false},
+		{"metrics", benchServices, tabletest.ManyEndpoints, func(c *Config) {
+			c.Rules.ServiceMetrics = ruleset.ServiceMetricsAll
+		}, false},
+		{"external", benchServices, tabletest.ManyEndpoints, func(*Config) {}, true},
+		{"numbers", benchServices, tabletest.ManyEndpoints, func(c *Config) { c.Rules.NumberLimit = 1 }, true},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			config := sampleConfig()
+			tt.change(&config)
+			table := loaded(b, config, tt.services, tt.endpoints)
+			for i := 0; tt.externalIPs && i < tt.services; i += 5 {
+				svc := tabletest.NumberedService(i)
+				svc.ExternalIPs = []netip.Addr{numberedAddr(nft.IPv4, 198, i), numberedAddr(nft.IPv4, 199, i)}
+				table.SetService(svc)
+			}
+			b.Run("start", func(b *testing.B) {
+				rewrites(b, table, func() {
+					if err := deleteTable(table); err != nil {
+						b.Fatal(err)
+					}
+				})
+			})
+			b.Run("rewrite", func(b *testing.B) { rewrites(b, table, func() {}) })
+			b.Run("scale", func(b *testing.B) { scale(b, table, 5) })
+		})
+	}
 }
 
 // BenchmarkRewriteSizes writes all Services again while they have so many
@@ -98,75 +113,25 @@ func BenchmarkRewrite(b *testing.B) {
 func BenchmarkRewriteSizes(b *testing.B) {
 	for _, sizes := range []int{1, 17, 51} {
 		b.Run(fmt.Sprint(sizes), func(b *testing.B) {
-			table := loaded(b)
+			table := loaded(b, sampleConfig(), benchServices, tabletest.ManyEndpoints)
 			for i := range sizes { // Services with more endpoints than the others
 				addEndpoints(table, i, i)
 			}
 			tabletest.Sync(b, table)
-			measure(b, table, func(int) {
-				table.keeper.Distrust(keep.RewriteFailure, "benchmark")
-				tabletest.Sync(b, table)
-			})
+			rewrites(b, table, func() {})
 		})
 	}
 }
 
-// BenchmarkNoEndpoints writes Services without endpoints.
-func BenchmarkNoEndpoints(b *testing.B) {
-	tabletest.NewNamespace(b)
-	table := newTable(b, sampleConfig(), nft.IPv4)
-	table.SetNode(tabletest.Node())
-	for i := range benchServices {
-		table.SetService(tabletest.NumberedService(i))
-	}
-	writes(b, table)
-}
-
-// BenchmarkServiceMetrics writes all Services while connections to all of them
-// are counted, or to none.
-func BenchmarkServiceMetrics(b *testing.B) {
-	for _, metrics := range []ruleset.ServiceMetrics{ruleset.ServiceMetricsOff, ruleset.ServiceMetricsAll} {
-		config := sampleConfig()
-		config.Rules.ServiceMetrics = metrics
-		b.Run(string(metrics), func(b *testing.B) {
-			writes(b, loadedWith(b, config, benchServices, tabletest.ManyEndpoints))
-		})
-	}
-}
-
-// BenchmarkReports writes as many Services and endpoints as in reports about
-// kube-proxy.
-func BenchmarkReports(b *testing.B) {
-	for _, report := range []struct {
-		name                string
-		services, endpoints int
-	}{
-		{"k139513", 44_125, 1}, {"k135639", 5_006, 50}, {"k126013", 10_000, 2}, {"limit", 100_000, 2},
-	} {
-		b.Run(report.name, func(b *testing.B) {
-			writes(b, loadedWith(b, sampleConfig(), report.services, report.endpoints))
-		})
-	}
-}
-
-// writes measures a first write, a rewrite, and the scaling of one Service.
-func writes(b *testing.B, table *Table) {
-	write := func(b *testing.B) {
+// rewrites measures writes of the whole table, but not prepare.
+func rewrites(b *testing.B, table *Table, prepare func()) {
+	measure(b, table, func(int) {
+		b.StopTimer()
+		prepare()
 		table.keeper.Distrust(keep.RewriteFailure, "benchmark")
 		b.StartTimer()
 		tabletest.Sync(b, table)
-	}
-	b.Run("start", func(b *testing.B) {
-		measure(b, table, func(int) {
-			b.StopTimer()
-			if err := deleteTable(table); err != nil {
-				b.Fatal(err)
-			}
-			write(b)
-		})
 	})
-	b.Run("rewrite", func(b *testing.B) { measure(b, table, func(int) { write(b) }) })
-	b.Run("scale", func(b *testing.B) { scale(b, table, 77) })
 }
 
 // scale measures an endpoint that is added to a Service and removed: two syncs.
@@ -180,30 +145,6 @@ func scale(b *testing.B, table *Table, service int) {
 	})
 }
 
-// BenchmarkReplaceEndpoint replaces one endpoint of a Service.
-func BenchmarkReplaceEndpoint(b *testing.B) {
-	table := loaded(b)
-	tabletest.Sync(b, table)
-	replace := endpointReplacer(table)
-	measure(b, table, func(i int) {
-		replace(i)
-		tabletest.Sync(b, table)
-	})
-}
-
-// endpointReplacer returns a function that replaces an endpoint of a Service.
-// Each i stands for a different endpoint.
-func endpointReplacer(table *Table) func(i int) {
-	name, last := tabletest.NumberedService(77).Name, tabletest.NumberedEndpoint(77, 3)
-	return func(i int) {
-		next := tabletest.NumberedEndpoint(77, 3)
-		next.Addr = netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
-		tabletest.DeleteEndpoint(table, name, last.EndpointKey)
-		tabletest.SetEndpoint(table, name, next)
-		last = next
-	}
-}
-
 // BenchmarkChanges measures single changes, which must not depend on the number
 // of Services: an endpoint is added and removed, an endpoint is added to a
 // Service that then has a number of endpoints that no Service had, a Service is
@@ -213,7 +154,7 @@ func BenchmarkChanges(b *testing.B) {
 		b.Run(fmt.Sprint("services=", services), func(b *testing.B) {
 			config := sampleConfig()
 			config.Rules.Budgets.Namespace = math.MaxInt32 // all Services are in one
-			table := loadedWith(b, config, services, tabletest.ManyEndpoints)
+			table := loaded(b, config, services, tabletest.ManyEndpoints)
 			tabletest.Sync(b, table)
 			addEndpoints(table, 7, 2)
 			tabletest.Sync(b, table) // the number of endpoints that "endpoint" needs
@@ -278,25 +219,6 @@ func loseEndpoints(b *testing.B, table *Table, service int) {
 	})
 }
 
-// BenchmarkRender renders the rows of one service port.
-func BenchmarkRender(b *testing.B) {
-	table := loaded(b)
-	table.SetNode(tabletest.Node())
-	plan := nextPlan(table, table.desired.services[tabletest.NumberedService(77).Name].ports[0])
-	var rows []nft.Row
-	b.ReportAllocs()
-	b.ResetTimer()
-	for range b.N {
-		rows = table.rules.Rows(rows[:0], plan)
-	}
-}
-
-// nextPlan returns the plan that the next sync gives a service port.
-func nextPlan(table *Table, p *portState) *ruleset.Plan {
-	plan, _ := table.preview(p, table.ids.preview())
-	return plan
-}
-
 // deleteTable deletes the table in the kernel, if it exists.
 func deleteTable(t *Table) error {
 	_, exists, err := t.keeper.Kernel().FindTable(t.table())
@@ -311,7 +233,7 @@ func deleteTable(t *Table) error {
 // mixed returns a Table after a sync with the Services of the benchmarks, of
 // which every fifth has session affinity.
 func mixed(b *testing.B) *Table {
-	table := loaded(b)
+	table := loaded(b, sampleConfig(), benchServices, tabletest.ManyEndpoints)
 	for i := 0; i < benchServices; i += 5 {
 		svc := tabletest.NumberedService(i)
 		svc.AffinityTimeout = 3 * time.Hour
@@ -333,7 +255,7 @@ func BenchmarkForeignCommits(b *testing.B) {
 	}
 	defer other.Close()
 	foreign := &nft.Table{Family: nft.IPv4, Name: "other"}
-	replace := endpointReplacer(table)
+	svc, more := tabletest.NumberedService(77).Name, tabletest.NumberedEndpoint(benchServices, 0)
 	var checks, changes time.Duration
 	var number int
 	var after time.Time // the earliest time of the next Check
@@ -357,7 +279,10 @@ func BenchmarkForeignCommits(b *testing.B) {
 			}
 			time.Sleep(time.Until(next))
 		}
-		replace(i)
+		tabletest.SetEndpoint(table, svc, more)
+		if i%2 > 0 {
+			tabletest.DeleteEndpoint(table, svc, more.EndpointKey)
+		}
 		start := time.Now()
 		tabletest.Sync(b, table)
 		changes += time.Since(start)

@@ -185,8 +185,8 @@ func (m *featureBench) start(b *testing.B) {
 	for _, s := range m.services {
 		for _, t := range m.tables {
 			t.SetService(s.spec)
-			for slice := range s.slices {
-				s.pass(t, slice)
+			for first := 0; first < len(s.endpoints); first += sliceSize {
+				s.pass(t, first/sliceSize)
 			}
 		}
 	}
@@ -215,13 +215,13 @@ func (m *featureBench) sync(b *testing.B) {
 // changes measures changes of a Service. Each operation is followed by one that
 // is not measured, so that the Service keeps its number of endpoints.
 func (m *featureBench) changes(b *testing.B, prefix string, s *featureService) {
-	change := func(edit func(endpoint int) (slice int)) func() {
+	change := func(edit func(next int) (changed int)) func() {
 		return func() {
 			before := m.tables[0].Stats().Transactions
 			m.last += localEvery - m.last%localEvery // on this node
-			slice := edit(m.last)
+			changed := edit(m.last)
 			for _, t := range m.tables {
-				s.pass(t, slice)
+				s.pass(t, changed/sliceSize)
 			}
 			m.sync(b)
 			if m.tables[0].Stats().Transactions == before {
@@ -229,8 +229,18 @@ func (m *featureBench) changes(b *testing.B, prefix string, s *featureService) {
 			}
 		}
 	}
-	add, remove := change(s.add), change(s.removeLast)
-	m.measure(b, prefix+"endpoint-replaced", func() {}, change(s.replaceFirst))
+	add := change(func(next int) int {
+		s.endpoints = append(s.endpoints, next)
+		return len(s.endpoints) - 1
+	})
+	remove := change(func(int) int {
+		s.endpoints = s.endpoints[:len(s.endpoints)-1]
+		return len(s.endpoints)
+	})
+	m.measure(b, prefix+"endpoint-replaced", func() {}, change(func(next int) int {
+		s.endpoints[0] = next
+		return 0
+	}))
 	add()
 	m.measure(b, prefix+"endpoint-added", remove, add)
 	m.measure(b, prefix+"endpoint-removed", add, remove)
@@ -297,31 +307,6 @@ func TestSteep(t *testing.T) {
 	}
 }
 
-// Changes leave a Service with as many endpoints, in ascending order, as it
-// had.
-func TestFeatureChanges(t *testing.T) {
-	f := &feature{shape: func(n int) (int, int, int) { return n, 1, sliceSize + 1 }}
-	m := newFeatureBench(f, 2, nil)
-	if plain := m.services[2].slices; len(plain) != 1 || len(plain[0]) != 10 {
-		t.Errorf("endpoints of the plain Service: %v", plain)
-	}
-	s := m.services[1]
-	for range 2 * sliceSize {
-		m.last += 2
-		s.add(m.last - 1)
-		s.replaceFirst(m.last)
-		s.removeLast(0)
-	}
-	if n := len(slices.Concat(s.slices...)); n != sliceSize+1 {
-		t.Errorf("got %d endpoints, want %d", n, sliceSize+1)
-	}
-	for _, slice := range s.slices {
-		if !slices.IsSorted(slice) || len(slice) > sliceSize {
-			t.Errorf("EndpointSlice of %d endpoints: %v", len(slice), slice)
-		}
-	}
-}
-
 func (m *featureBench) commitTime() (sum time.Duration) {
 	for _, t := range m.tables {
 		sum += t.Stats().CommitTime
@@ -349,11 +334,11 @@ const (
 	sliceSize = 100
 )
 
-// featureService is a Service with the numbers of the endpoints of each
-// EndpointSlice, ascending. The first endpoint is on this node.
+// featureService is a Service with the numbers of its endpoints. The first one
+// is on this node.
 type featureService struct {
-	spec   *cluster.Service
-	slices [][]int
+	spec      *cluster.Service
+	endpoints []int
 }
 
 func (m *featureBench) newService(i, ports, endpoints int) *featureService {
@@ -370,34 +355,11 @@ func (m *featureBench) newService(i, ports, endpoints int) *featureService {
 	s := &featureService{spec: spec}
 	m.last += localEvery - m.last%localEvery
 	for range endpoints {
-		s.add(m.last)
+		s.endpoints = append(s.endpoints, m.last)
 		m.last++
 	}
 	m.services = append(m.services, s)
 	return s
-}
-
-// add adds an endpoint, and returns the index of its EndpointSlice.
-func (s *featureService) add(endpoint int) int {
-	if n := len(s.slices); n == 0 || len(s.slices[n-1]) == sliceSize {
-		s.slices = append(s.slices, nil)
-	}
-	last := len(s.slices) - 1
-	s.slices[last] = append(s.slices[last], endpoint)
-	return last
-}
-
-// removeLast removes the last endpoint.
-func (s *featureService) removeLast(int) int {
-	last := len(s.slices) - 1
-	s.slices[last] = s.slices[last][:len(s.slices[last])-1]
-	return last
-}
-
-// replaceFirst replaces the first endpoint.
-func (s *featureService) replaceFirst(endpoint int) int {
-	s.slices[0] = append(slices.Clone(s.slices[0][1:]), endpoint)
-	return 0
 }
 
 // pass passes an EndpointSlice to the Table of a family.
@@ -407,8 +369,9 @@ func (s *featureService) pass(t *Table, slice int) {
 	for i, p := range s.spec.Ports {
 		ports = append(ports, cluster.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: 8000 + uint16(i)})
 	}
+	last := min(len(s.endpoints), (slice+1)*sliceSize)
 	var all []*cluster.Endpoint
-	for _, n := range s.slices[slice] {
+	for _, n := range slices.Sorted(slices.Values(s.endpoints[slice*sliceSize : last])) {
 		node := "other"
 		if n%localEvery == 0 {
 			node = tabletest.Node().Name

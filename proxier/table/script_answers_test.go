@@ -107,6 +107,9 @@ func (a *answers) answerSteps(e *engine) map[string]script.Command {
 			}
 			return "now"
 		}),
+		"no-local": e.state(func(s *table.Stats) string {
+			return fmt.Sprint(s.NoLocalEndpoints.Internal, " ", s.NoLocalEndpoints.External)
+		}),
 		"removed":  a.since("removed", func() []int { return []int{a.removed} }),
 		"scrubbed": e.ask(func(t *table.Table) string { return fmt.Sprint(t.Scrubbed()) }),
 		"rests": e.ask(func(t *table.Table) string {

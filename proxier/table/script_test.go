@@ -26,7 +26,7 @@ func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Namespace: true, Setup: func(env *script.Env) (map[string]script.Command, error) {
 		e := newEngine(env.T)
 		e.dir = env.WorkDir
-		return e.commands(), errors.Join(e.provide(env.WorkDir), e.open())
+		return e.commands(), e.provide(env.WorkDir)
 	}})
 }
 
@@ -63,7 +63,14 @@ func newEngine(t testing.TB) *engine {
 		e.kernels = append(e.kernels, k)
 		return k, err
 	}
-	t.Cleanup(func() { e.stop(nil, nil) })
+	var err error
+	if e.conn, err = nft.Open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		e.stop(nil, nil)
+		e.conn.Close()
+	})
 	return e
 }
 
@@ -73,14 +80,6 @@ func (e *engine) provide(dir string) error {
 	for _, file := range files {
 		text, errRead := os.ReadFile(file)
 		err = errors.Join(err, errRead, os.WriteFile(filepath.Join(dir, filepath.Base(file)), text, 0o600))
-	}
-	return err
-}
-
-// open connects the script itself to the kernel.
-func (e *engine) open() (err error) {
-	if e.conn, err = nft.Open(); err == nil {
-		e.t.Cleanup(func() { e.conn.Close() })
 	}
 	return err
 }
