@@ -54,7 +54,8 @@ func TestSetRows(t *testing.T) {
 	for range 1000 {
 		var rows []nft.Row
 		for _, n := range r.Perm(8)[:r.IntN(8)] {
-			rows = append(rows, nft.Row{Set: set, Key: nft.Tuple{}.Integer(uint32(n))})
+			comment := []string{"ns/a", "ns/b"}[r.IntN(10)/9]
+			rows = append(rows, nft.Row{Set: set, Key: nft.Tuple{}.Integer(uint32(n)), Comment: comment})
 		}
 		if r.IntN(2) == 0 {
 			slices.SortFunc(rows, nft.Row.Compare)

@@ -1,7 +1,6 @@
 package table
 
 import (
-	"maps"
 	"strings"
 	"time"
 
@@ -145,17 +144,20 @@ func (c *clientSets) leave(port string) { c.until[port] = time.Now().Add(absence
 
 // forgetOld forgets the sets that were kept long enough.
 func (c *clientSets) forgetOld(now time.Time) {
-	for port, until := range maps.Clone(c.until) {
+	for port, until := range c.until {
 		if !until.IsZero() && now.After(until) {
 			c.remove(port)
 		}
+	}
+	if len(c.until) == 0 { // an emptied map keeps its size
+		c.until = make(map[string]time.Time)
 	}
 }
 
 // forgetEarlier forgets the sets of an earlier process but for those of service
 // ports that are not served as they are wanted yet, by AffinityName.
 func (c *clientSets) forgetEarlier(waiting map[string]bool) {
-	for port, until := range maps.Clone(c.until) {
+	for port, until := range c.until {
 		if until.IsZero() && !waiting[port] {
 			c.remove(port)
 		}

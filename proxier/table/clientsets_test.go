@@ -58,10 +58,6 @@ func TestClientSetsWhenNoneIsFree(t *testing.T) {
 	for i := range ruleset.ClientSets {
 		c.adopt(fmt.Sprintf("tenant.svc-%d.tcp", i), uint8(i))
 	}
-	c.forgetEarlier(map[string]bool{"tenant.svc-0.tcp": true})
-	for i := range ruleset.ClientSets - 1 { // as after an update from v0.1.0
-		c.adopt(fmt.Sprintf("tenant.svc-%d.tcp", 1+i), uint8(1+i))
-	}
 	if sets := setsOf(c, "late", 300); len(sets) != 1 {
 		t.Errorf("got %d sets of a namespace, want 1", len(sets))
 	}
@@ -79,6 +75,40 @@ func TestClientSetsWhenNoneIsFree(t *testing.T) {
 	}
 	if got := c.serve("late.new.tcp"); len(c.users[got]) != 1 || c.users[got]["late"] != 1 {
 		t.Errorf("got set %d with users %v, want a free set", got, c.users[got])
+	}
+}
+
+// A namespace that replaces its Services does not get to know other sets, if
+// none is free.
+func TestClientSetsOfReplacedServices(t *testing.T) {
+	c, sets := newClientSets(1), make(map[uint8]bool)
+	for i := range ruleset.ClientSets {
+		c.adopt(fmt.Sprintf("other.svc-%d.tcp", i), uint8(i))
+	}
+	for i := range 100 {
+		port := fmt.Sprintf("tenant.svc-%d.tcp", i)
+		sets[c.serve(port)] = true
+		c.leave(port)
+		c.forgetOld(time.Now().Add(2 * absenceTime))
+	}
+	if len(sets) != 1 {
+		t.Errorf("got %d sets, want 1", len(sets))
+	}
+}
+
+// The sets of an earlier process are known until everything was written, and
+// until a service port that could not be written is served.
+func TestClientSetsOfEarlierProcess(t *testing.T) {
+	c := newClientSets(1)
+	for _, port := range []string{"ns.gone.tcp", "ns.served.tcp", "ns.refused.tcp"} {
+		c.adopt(port, 7)
+	}
+	c.commit("ns.served.tcp", c.propose("ns.served.tcp"))
+	c.forgetOld(time.Now().Add(time.Hour))
+	c.forgetEarlier(map[string]bool{"ns.refused.tcp": true})
+	want := map[string]uint8{"ns.served.tcp": 7, "ns.refused.tcp": 7}
+	if !maps.Equal(c.sets, want) || len(c.until) != 1 {
+		t.Errorf("got %v, %d of them for some time, want %v, 1", c.sets, len(c.until), want)
 	}
 }
 
