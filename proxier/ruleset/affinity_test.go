@@ -141,7 +141,7 @@ func TestChainsOfAffinity(t *testing.T) {
 // Whether service ports share an affinity set depends on the seed, also if
 // their names differ in few bits.
 func TestClientSet(t *testing.T) {
-	const name, seeds, sets = "prod.web.tcp.http", 6400, 64
+	const name, seeds, sets = "prod.web.tcp.http", 6400, ClientSets
 	for _, other := range []string{"0rod.web.tcp.http", "prof.web.tcp.http", "prod.web.tcp.htt0", "dev.web.tcp.http"} {
 		same := 0
 		for seed := range uint64(seeds) {

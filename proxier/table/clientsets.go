@@ -24,9 +24,9 @@ type clientSets struct {
 }
 
 // freePart is the part of the free sets up to which a namespace gets another
-// one. So a namespace has at most 7 sets of its own, and 28 namespaces with
+// one. So a namespace has at most 7 sets of its own, and 56 namespaces with
 // many Services leave one for the next namespace.
-const freePart = 8
+const freePart = 16
 
 func newClientSets(seed uint64) *clientSets {
 	c := &clientSets{seed: seed, sets: make(map[string]uint8), until: make(map[string]time.Time)}

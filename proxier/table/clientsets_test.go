@@ -27,14 +27,14 @@ func setsOf(c *clientSets, namespace string, n int) map[uint8]bool {
 }
 
 // A namespace with many Services has few affinity sets, so that its clients
-// cannot fill those of others. After 28 such namespaces, the next one gets a
+// cannot fill those of others. After 56 such namespaces, the next one gets a
 // set that no other one has.
 func TestClientSetsOfNamespaces(t *testing.T) {
 	for seed := range uint64(20) {
 		c, taken := newClientSets(1+seed), make(map[uint8]string)
-		for i := range 29 {
+		for i := range 57 {
 			namespace, services := fmt.Sprint("tenant-", i), 300
-			if i == 28 {
+			if i == 56 {
 				namespace, services = "victim", 1
 			}
 			sets := setsOf(c, namespace, services)
