@@ -102,11 +102,18 @@ demo: setup build ## Show the product with real traffic between network namespac
 	@bin/demo --kube-proxy bin/kube-proxy
 
 .PHONY: test
-test: setup ## Run all tests on this kernel, in network namespaces (root). The first run builds etcd and kube-apiserver.
+test: setup programs ## Run all tests on this kernel, in network namespaces (root). The first run builds etcd, kube-apiserver, Helm and kustomize.
 	go test -count=1 ./...
-	@$(MAKE) --no-print-directory test-deploy
-	@$(MAKE) --no-print-directory test-apiserver
-	@$(MAKE) --no-print-directory test-bench
+	@# The tests with an API server wait most of the time, so that others run beside them.
+	@$(MAKE) --no-print-directory -j2 --output-sync=line test-apiserver test-deploy test-bench
+
+.PHONY: programs
+programs: # Build the programs of other projects that tests run, unless they are up to date.
+	@test/apiserver/build .cache/apiserver
+	@cd test/deploy && for tool in kustomize helm helm-docs; do \
+	  echo "building $$tool, unless it is up to date"; \
+	  go tool -n $$tool >/dev/null || exit 1; \
+	done
 
 .PHONY: test-race
 test-race: setup ## Run the tests of the packages with the race detector (root, a C compiler, 5 minutes).
@@ -122,7 +129,7 @@ test-ipvs: setup ## Test the proxy beside keepalived and IPVS on Linux 6.1 under
 	test/neighbours/ipvs 6.1
 
 .PHONY: test-deploy
-test-deploy: ## Test manifests, chart, image and dashboards. The first run builds kustomize and Helm.
+test-deploy: programs ## Test manifests, chart, image and dashboards. The first run builds kustomize and Helm.
 	@# make release-dry-run runs the tests of the files of a release.
 	cd test/deploy && go test -count=1 $$(go list ./... | grep -v '/release$$')
 
@@ -139,8 +146,7 @@ test-kernels: ## Run the kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (ro
 	test/kernels/run test $(PACKET_KERNELS) -short -t 1200 .cache/packet-tests -- -test.parallel 3 -test.run '$(KERNEL_PACKETS)|TestScripts/^($(KERNEL_SCRIPTS))'
 
 .PHONY: test-apiserver
-test-apiserver: setup ## Run the tests with etcd and kube-apiserver (root). SUBJECT=kube-proxy tests kube-proxy instead.
-	test/apiserver/build .cache/apiserver
+test-apiserver: setup programs ## Run the tests with etcd and kube-apiserver (root). SUBJECT=kube-proxy tests kube-proxy instead.
 	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -parallel 4 -timeout 30m -skip '^TestCNI' ./...
 
 .PHONY: test-cni
@@ -162,8 +168,7 @@ conformance: setup build ## Run the cases of any service proxy against PROXY=, a
 	  --run='$(RUN)' --junit=$(or $(JUNIT),bin/conformance.xml)
 
 .PHONY: test-bench
-test-bench: setup ## Run each benchmark with the smallest sizes (root).
-	test/apiserver/build .cache/apiserver
+test-bench: setup programs ## Run each benchmark with the smallest sizes (root).
 	go test -count=1 -run '^$$' -bench Features -benchtime 1x ./proxier/table -scale=0.001
 	cd test/bench && go test -count=1 -p 1 ./...
 
@@ -172,10 +177,13 @@ lint: ## Check format, imports, line widths, go vet and staticcheck.
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	go test -count=1 ./test/style
-	@for module in . deploy test/deploy test/apiserver test/bench; do \
-	  echo "go vet and staticcheck in $$module"; \
-	  (cd $$module && go vet ./... && $(STATICCHECK) ./...) || exit 1; \
-	done
+	@$(MAKE) --no-print-directory -j2 --output-sync=target $(MODULES:%=lint/%)
+
+MODULES := . deploy test/deploy test/apiserver test/bench
+.PHONY: $(MODULES:%=lint/%)
+$(MODULES:%=lint/%): lint/%:
+	@echo "go vet and staticcheck in $*"
+	@cd $* && go vet ./... && $(STATICCHECK) ./...
 
 .PHONY: bench
 bench: setup ## Run the Go benchmarks (root). BENCH=, BENCHTIME= and COUNT= select what runs.

@@ -26,7 +26,8 @@ func TestLabels(t *testing.T) {
 		"app.kubernetes.io/name": "nftproxy", "app.kubernetes.io/instance": "nftproxy",
 		"app.kubernetes.io/managed-by": "Helm",
 		"app.kubernetes.io/version":    find(t, "Makefile", `(?m)^VERSION \?= (\S+)$`),
-		"helm.sh/chart":                "nftproxy-" + find(t, "deploy/helm/nftproxy/Chart.yaml", `(?m)^version: (\S+)$`),
+		"helm.sh/chart": "nftproxy-" +
+			find(t, "deploy/helm/nftproxy/Chart.yaml", `(?m)^version: (\S+)$`),
 	}
 	set := daemonSet(t, all, "nftproxy").Spec
 	selector := set.Selector.MatchLabels

@@ -22,8 +22,8 @@ import (
 
 const imageName = "registry.example:5000/nftproxy:v1.2.3"
 
-// smallProgram builds a small static binary, and returns a folder with it and the
-// licence texts.
+// smallProgram builds a small static binary, and returns a folder with it and
+// the licence texts.
 func smallProgram(t *testing.T, arch string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -59,6 +59,7 @@ func folderOf(t *testing.T, folder string, files map[string]string) string {
 // that a second build produces the same bytes, and that the binary runs in
 // the image.
 func TestImage(t *testing.T) {
+	t.Parallel()
 	build, folder := builder(t), smallProgram(t, runtime.GOARCH)
 	archive := filepath.Join(t.TempDir(), "image.tar")
 	out, err := build("", "--name", imageName, "--version", "v1.2.3", "--output", archive, runtime.GOARCH+"="+folder)
@@ -171,6 +172,7 @@ func checkRoot(t *testing.T, img v1.Image) {
 // TestImageOfSeveralArchitectures checks that the name refers to an index,
 // and that Docker loads the first image.
 func TestImageOfSeveralArchitectures(t *testing.T) {
+	t.Parallel()
 	build, archive := builder(t), filepath.Join(t.TempDir(), "image.tar")
 	out, err := build("", "--name", imageName, "--output", archive,
 		"arm64="+smallProgram(t, "arm64"), "amd64="+smallProgram(t, "amd64"))

@@ -17,8 +17,9 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// knownMetrics returns the metrics of kube-proxy v1.36 in nftables mode, and our
-// metrics, whose names it reads from the source. A histogram has three series.
+// knownMetrics returns the metrics of kube-proxy v1.36 in nftables mode, and
+// our metrics, whose names it reads from the source. A histogram has three
+// series.
 func knownMetrics(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}
@@ -136,6 +137,7 @@ func TestAlerts(t *testing.T) {
 // promtool evaluates the alerts of testdata/alerts.yaml, in which each alert
 // fires for a bad node, and not for a good one.
 func TestAlertsFire(t *testing.T) {
+	t.Parallel()
 	const tests = "testdata/alerts.yaml"
 	fired := namesIn(t, tests, `\{value: 1, labels: 'ALERTS\{alertname="(\w+)", alertstate="firing"`)
 	for _, rule := range alerts(t) {
