@@ -79,59 +79,6 @@ func TestResetKeepsMemory(t *testing.T) {
 	}
 }
 
-// Objects that netlink or nft cannot represent are refused by the batch.
-func TestInvalidObjects(t *testing.T) {
-	c := connect(t)
-	long, longer := strings.Repeat("x", 256), strings.Repeat("x", 1<<16)
-	const badName = "name must be a letter, _ or ., followed by letters, digits, _, ., / or -"
-	const tooLong = "longer than 65535 bytes, the limit of a netlink attribute"
-	key := nft.Types(nft.TypeIPv4Addr)
-	many := make([]nft.Statement, 2000)
-	for i := range many {
-		many[i] = nft.MarkHas(1)
-	}
-	longRule := nft.NewRule(many...)
-	addSet := func(s *nft.Set) func(b *nft.Batch) { return func(b *nft.Batch) { b.AddSet(s) } }
-	addChain := func(name string) func(b *nft.Batch) {
-		return func(b *nft.Batch) { b.AddChain(&nft.Chain{Name: name}) }
-	}
-	tests := []struct {
-		name   string
-		fill   func(b *nft.Batch)
-		object string
-		reason string
-	}{
-		{"chain name", addChain("a b"), "add chain a b", badName},
-		{"set name", addSet(&nft.Set{Name: "1", Key: key}), "add set 1", badName},
-		{"long name", addChain(long), "add chain " + long, "name is longer than 255 bytes"},
-		{"name too long for netlink", func(b *nft.Batch) { b.DeleteChain(longer) }, "delete chain " + longer, tooLong},
-		{"set name too long for netlink", func(b *nft.Batch) {
-			b.AddRow(nft.Row{Set: &nft.Set{Name: longer, Key: key}, Key: nft.Tuple{}.Addr(vip(nft.IPv4, 1))})
-			b.AddChain(&nft.Chain{Name: "c"})
-		}, "add element " + longer, tooLong},
-		{"rule too long for netlink", func(b *nft.Batch) {
-			b.AddRules(&nft.Chain{Name: "c", Rules: []nft.Rule{longRule}})
-		}, "add rule c " + longRule.Text(nft.IPv4), tooLong},
-		{"set without key", addSet(&nft.Set{Name: "s"}), "add set s", "key has no fields"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			b := nft.NewBatch(&nft.Table{Family: nft.IPv4, Name: "t"})
-			b.AddTable("")
-			tt.fill(b)
-			checkProblem(t, c, b, tt.object+": invalid argument: "+tt.reason)
-			b.Reset()
-			if err := c.Commit(b); err != nil {
-				t.Errorf("commit after Reset: %v", err)
-			}
-		})
-	}
-	b := nft.NewBatch(&nft.Table{Family: nft.IPv4, Name: "a table"})
-	b.AddTable("")
-	checkProblem(t, c, b, "add table a table: invalid argument: "+badName)
-	checkUnchanged(t, "")
-}
-
 // Messages are complete and in order. Each has less than 64 KiB.
 func TestMessages(t *testing.T) {
 	b := nft.NewBatch(&nft.Table{Family: nft.IPv6, Name: "lb"})

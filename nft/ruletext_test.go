@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/tools/txtar"
+
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab/listing"
 )
@@ -100,86 +102,25 @@ func TestRuleTexts(t *testing.T) {
 	}
 }
 
-// Rules of other programs.
-const (
-	foreignRules = `
-		counter accept
-		ct state established,related counter accept
-		ct state invalid drop
-		ct status dnat,snat accept
-		ct mark set meta mark
-		ct mark & 0x000000ff == 0x00000010 accept
-		ct direction reply accept
-		meta mark 0x00000010 accept
-		meta mark & 0x0000ff00 == 0x00001200 accept
-		meta mark set 0x00000020
-		meta mark set meta mark & 0xffffff00 | 0x00000003
-		tcp dport 22 accept
-		tcp dport 8000-8079 accept
-		tcp dport != 8000-8079 accept
-		udp sport 53 udp dport > 1023 accept
-		meta l4proto tcp accept
-		meta l4proto sctp accept
-		tcp flags fin / fin,syn,rst,ack drop
-		tcp flags & (syn | rst) == syn | rst drop
-		th dport 53 accept
-		limit rate 5/second accept
-		limit rate over 10/minute burst 20 packets drop
-		iifname "docker0" oifname != "docker0" accept
-		iifname "veth*" accept
-		fib saddr . iif oif missing drop
-		fib daddr type broadcast drop
-		reject with tcp reset
-		jump other comment "a comment"
-		numgen inc mod 4 offset 2 3 accept
-		jhash meta mark . th sport mod 8 seed 0x7 offset 2 3 accept
-		symhash mod 4 1 accept
-		return
-	`
-	foreignIPv4 = `
-		ip saddr 10.0.0.0/8 ip daddr 10.244.0.7 tcp dport 443 accept
-		ip saddr & 255.0.255.0 == 10.0.7.0 accept
-		ip saddr 10.0.0.1-10.0.0.9 accept
-		ip protocol tcp accept
-		reject with icmp admin-prohibited
-		ip daddr . tcp dport @sockets drop
-	`
-	foreignIPv6 = `
-		ip6 saddr fd00::/8 ip6 daddr fd00::7 udp dport 443 accept
-		ip6 nexthdr tcp accept
-		reject with icmpv6 policy-fail
-	`
-	foreignInet = `
-		reject with icmpx host-unreachable
-		meta nfproto ipv4 reject with icmp port-unreachable
-		meta nfproto ipv6 accept
-		ip daddr 10.244.0.7 tcp dport 80 dnat ip to 10.244.0.8:8080
-	`
-	translateIPv4 = `
-		tcp dport 80 dnat to 10.244.0.7:8080
-		dnat to 10.244.0.7
-		ip saddr 10.0.0.0/8 dnat to 10.0.0.1-10.0.0.9 random,persistent
-	`
-	translateIPv6 = `
-		tcp dport 80 dnat to [fd00::7]:8080
-		dnat to fd00::7
-	`
-)
-
 // nft lists rules of other programs as Rule.Text returns them, but for sets
 // without a name and for expressions that the package does not know.
 func TestForeignRuleTexts(t *testing.T) {
-	c := open(t)
-	for family, rules := range map[string]string{
-		"ip":   foreignRules + "\treject\n" + foreignIPv4 + translateIPv4,
-		"ip6":  foreignRules + "\treject\n" + foreignIPv6 + translateIPv6,
-		"inet": foreignRules + "\treject\n" + foreignIPv4 + foreignIPv6 + foreignInet,
-	} {
-		load(t, fmt.Sprintf(`table %s fw {
-			set sockets { type ipv4_addr . inet_service; }
-			chain other { }
-			chain rules { %s }
-		}`, family, rules))
-		checkListing(t, c)
+	archive, err := txtar.ParseFile("testdata/foreign.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := make(map[string]string)
+	for _, file := range archive.Files {
+		for family := range strings.FieldsSeq(file.Name) {
+			rules[family] += string(file.Data)
+		}
+	}
+	c := connect(t)
+	for family, rules := range rules {
+		load(t, fmt.Sprintf("table %s fw {\n set sockets { type ipv4_addr . inet_service; }\n"+
+			"chain other { }\n chain rules {\n%s}\n}", family, rules))
+		if n := checkListing(t, c); n != strings.Count(rules, "\n") {
+			t.Errorf("%s: got %d rules, want %d", family, n, strings.Count(rules, "\n"))
+		}
 	}
 }
