@@ -122,49 +122,6 @@ func TestStalledConnections(t *testing.T) {
 	f.awaitConnections(0)
 }
 
-// Above the limit, a new connection takes the place of the one that has passed
-// no byte for the longest time, of the port with the most connections.
-func TestLimit(t *testing.T) {
-	f := newFixture(t, "127.0.0.1", func(s *Server) { s.config.Limit = newLimit(3) })
-	e, other := f.endpoint(), f.endpoint()
-	f.serve(0, e)
-	f.Set(NodePort{Port: testPort + 1, ServicePort: "ns/other:http", Targets: []netip.AddrPort{other.at}})
-	f.awaitListeners(2)
-	pass := func(from, to net.Conn) {
-		send(t, from, "x")
-		io.ReadFull(to, make([]byte, 1))
-	}
-	var clients, servers []*net.TCPConn
-	add := func() {
-		client, server := f.pair(e)
-		clients, servers = append(clients, client), append(servers, server)
-		pass(client, server) // the endpoint accepts before the server knows that it is connected
-	}
-	add()
-	add()
-	add()
-	pass(clients[0], servers[0])
-	pass(servers[0], clients[0])
-	add()
-	expectReset(t, clients[1])
-	expectReset(t, servers[1])
-	c, err := f.Server.dial(t.Context(), netip.AddrPortFrom(f.config.Addr, testPort+1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	expectReset(t, clients[2])
-	expectReset(t, servers[2])
-	server := other.next(t)
-	for _, pair := range [][2]net.Conn{{clients[0], servers[0]}, {clients[3], servers[3]}, {c, server}} {
-		send(t, pair[0], "still open")
-		pair[0].(*net.TCPConn).CloseWrite()
-		expectAll(t, pair[1], "still open")
-		pair[1].Close()
-	}
-	f.awaitConnections(0)
-}
-
 // A connection whose endpoint does not answer gives its place to a new one at
 // once.
 func TestLimitWhileConnecting(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -188,27 +187,6 @@ func bothAddrs(t *testing.T, test func(t *testing.T, f *fixture)) {
 	}
 }
 
-// Each side can end its direction first. The other direction stays open.
-func TestHalfClose(t *testing.T) {
-	bothAddrs(t, func(t *testing.T, f *fixture) {
-		e := f.endpoint()
-		f.serve(0, e)
-		for _, clientFirst := range []bool{true, false} {
-			first, second := f.pair(e)
-			if !clientFirst {
-				first, second = second, first
-			}
-			send(t, first, "request")
-			first.CloseWrite()
-			expectAll(t, second, "request")
-			send(t, second, strings.Repeat("answer", 100_000))
-			second.Close()
-			expectAll(t, first, strings.Repeat("answer", 100_000))
-		}
-		f.awaitConnections(0)
-	})
-}
-
 func (f *fixture) awaitConnections(n int) {
 	f.t.Helper()
 	labtest.Eventually(f.t, patience, "connections", func() error {
@@ -221,64 +199,7 @@ func (f *fixture) awaitConnections(n int) {
 	})
 }
 
-// A reset of one side resets the other one, also after the first side ended its
-// direction.
-func TestReset(t *testing.T) {
-	bothAddrs(t, func(t *testing.T, f *fixture) {
-		e := f.endpoint()
-		f.serve(0, e)
-		for _, halfClosed := range []bool{false, true} {
-			for _, byClient := range []bool{true, false} {
-				first, second := f.pair(e)
-				if !byClient {
-					first, second = second, first
-				}
-				send(t, first, "x")
-				if halfClosed {
-					first.CloseWrite()
-					expectAll(t, second, "x")
-				}
-				reset(first)
-				f.awaitConnections(0) // also without traffic
-				if halfClosed {       // reading does not find a reset after the end
-					labtest.Eventually(t, patience, "reset", func() error {
-						if _, err := second.Write([]byte("y")); err == nil {
-							return errors.New("the connection is open")
-						}
-						return nil
-					})
-				} else {
-					expectReset(t, second)
-				}
-			}
-		}
-	})
-}
-
-// Connections to a target that no longer exists are reset on both sides, others
-// stay.
-func TestResetTarget(t *testing.T) {
-	bothAddrs(t, func(t *testing.T, f *fixture) {
-		gone, stays := f.endpoint(), f.endpoint()
-		f.serve(0, gone)
-		client, server := f.pair(gone)
-		f.serve(0, stays)
-		other, _ := f.pair(stays)
-		if n := f.Reset(testPort+1, gone.at) + f.Reset(testPort, netip.MustParseAddrPort("10.0.0.1:80")); n != 0 {
-			t.Errorf("another port and another target: got %d resets, want 0", n)
-		}
-		if n := f.Reset(testPort, gone.at); n != 1 {
-			t.Errorf("got %d resets, want 1", n)
-		}
-		expectReset(t, client)
-		expectReset(t, server)
-		f.awaitConnections(1)
-		send(t, other, "x")
-	})
-}
-
-// Connections use all endpoints at random. If one cannot be reached, the
-// client gets a reset.
+// Connections use all endpoints at random.
 func TestEndpoints(t *testing.T) {
 	f := newFixture(t, "127.0.0.1", nil)
 	a, b := f.endpoint(), f.endpoint()
@@ -294,15 +215,6 @@ func TestEndpoints(t *testing.T) {
 	})
 	if n := len(a.conns); n < 50 || n > 150 {
 		t.Errorf("got %d of 200 connections at an endpoint, want about 100", n)
-	}
-	f.serve(0, &endpoint{at: netip.MustParseAddrPort("127.0.0.1:1")})
-	client, err := f.tryConnect()
-	switch {
-	case err == nil:
-		expectReset(t, client)
-		client.Close()
-	case !errors.Is(err, syscall.ECONNRESET): // the reset can arrive before connect returns
-		t.Errorf("got %v, want a reset", err)
 	}
 }
 
@@ -365,65 +277,6 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// Without targets and after Delete, the port refuses connections. Open
-// connections stay.
-func TestClosedPort(t *testing.T) {
-	bothAddrs(t, func(t *testing.T, f *fixture) {
-		e := f.endpoint()
-		for name, closePort := range map[string]func(){
-			"no targets": func() { f.Set(NodePort{Port: testPort, ServicePort: "ns/web:http"}) },
-			"deleted":    func() { f.Delete(testPort) },
-		} {
-			f.serve(0, e)
-			client, server := f.pair(e)
-			closePort()
-			f.awaitListeners(0)
-			if _, err := f.tryConnect(); !errors.Is(err, syscall.ECONNREFUSED) {
-				t.Errorf("%s: got %v, want a refusal", name, err)
-			}
-			send(t, client, "still open")
-			client.CloseWrite()
-			expectAll(t, server, "still open")
-		}
-	})
-}
-
-// A port in use is reported once, and served when it is free.
-func TestPortInUse(t *testing.T) {
-	f := newFixture(t, "127.0.0.1", nil)
-	other, err := f.Server.listen(netip.AddrPortFrom(f.config.Addr, testPort))
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := f.endpoint()
-	f.Set(NodePort{
-		Port: testPort, Namespace: "ns", Name: "web", ServicePort: "ns/web:http", Targets: []netip.AddrPort{e.at},
-	})
-	labtest.Eventually(t, patience, "failures", func() error {
-		if n := f.Stats().Failures; n < 3 {
-			return fmt.Errorf("got %d, want 3", n)
-		}
-		return nil
-	})
-	want := Event{"ns", "web", "failed to listen on 127.0.0.1:30080 for the NodePort of ns/web:http, retrying: " +
-		"listen tcp4 127.0.0.1:30080: bind: address already in use"}
-	if got := <-f.events; got != want || len(f.events) > 0 {
-		t.Errorf("got event %+v and %d more, want only %+v", got, len(f.events), want)
-	}
-	if state := f.State(testPort); !strings.HasSuffix(want.Message, state.Failure) || len(state.Targets) != 1 {
-		t.Errorf("got state %+v, want a failure", state)
-	}
-	other.Close()
-	f.awaitListeners(1)
-	if state := f.State(testPort); state.Failure != "" {
-		t.Errorf("after the failure: got state %+v", state)
-	}
-	client, server := f.pair(e)
-	send(t, client, "x")
-	client.Close()
-	expectAll(t, server, "x")
-}
-
 // failingListener fails to accept as often as failures.
 type failingListener struct {
 	net.Listener
@@ -461,67 +314,6 @@ func TestAcceptFailures(t *testing.T) {
 type noListener struct{ net.Listener }
 
 func (noListener) Addr() net.Addr { return &net.TCPAddr{} }
-
-// Drain closes the port at once and waits for connections. When its context
-// ends, it resets those that remain.
-func TestDrain(t *testing.T) {
-	bothAddrs(t, func(t *testing.T, f *fixture) {
-		e := f.endpoint()
-		f.serve(0, e)
-		ending, endingServer := f.pair(e)
-		staying, stayingServer := f.pair(e)
-		ctx, cancel := context.WithCancel(t.Context())
-		drained := make(chan struct{})
-		go func() {
-			f.Drain(ctx)
-			close(drained)
-		}()
-		f.awaitListeners(0)
-		if state := f.State(testPort); state.Failure == "" {
-			t.Errorf("got state %+v, want closed", state)
-		}
-		f.serveNothing(e)
-		send(t, ending, "to the end")
-		ending.CloseWrite()
-		expectAll(t, endingServer, "to the end")
-		endingServer.Close()
-		f.awaitConnections(1)
-		select {
-		case <-drained:
-			t.Fatal("Drain returned before the last connection ended")
-		default:
-		}
-		cancel()
-		<-drained
-		expectReset(t, staying)
-		expectReset(t, stayingServer)
-		f.awaitConnections(0)
-		f.Drain(t.Context()) // returns at once
-	})
-}
-
-// serveNothing sets the NodePort, which must stay closed.
-func (f *fixture) serveNothing(e *endpoint) {
-	f.t.Helper()
-	f.Set(NodePort{Port: testPort, ServicePort: "ns/web:http", Targets: []netip.AddrPort{e.at}})
-	if _, err := f.tryConnect(); !errors.Is(err, syscall.ECONNREFUSED) {
-		f.t.Errorf("while draining: got %v, want a refusal", err)
-	}
-}
-
-// Drain returns when the last connection ends.
-func TestDrainEnds(t *testing.T) {
-	f := newFixture(t, "127.0.0.1", nil)
-	e := f.endpoint()
-	f.serve(0, e)
-	client, server := f.pair(e)
-	time.AfterFunc(50*time.Millisecond, func() {
-		client.Close()
-		server.Close()
-	})
-	f.Drain(t.Context())
-	f.awaitConnections(0)
-}
 
 // Many connections are open at the same time. All of them pass bytes.
 func TestManyConnections(t *testing.T) {
