@@ -79,8 +79,15 @@ func (s *Socket) setBuffer(force, option, size int) error {
 	return unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, option, size)
 }
 
-// Close closes the socket.
-func (s *Socket) Close() error { return unix.Close(s.FD) }
+// Close closes the socket. It can be called again: another socket may have the
+// descriptor by then.
+func (s *Socket) Close() error {
+	fd := s.FD
+	if s.FD = -1; fd < 0 {
+		return nil
+	}
+	return unix.Close(fd)
+}
 
 // Send sends one datagram, which the send buffer must hold as a whole. After
 // an error the kernel received nothing: EMSGSIZE if the buffer is limited to

@@ -110,6 +110,10 @@ func (h *history) checkPacket(content walk.Table, f ruleset.Frontend, client net
 // "" if it may.
 func (h *history) forbids(f ruleset.Frontend, client netip.Addr, to netip.AddrPort) string {
 	name, port, ok := h.table.Owner(f)
+	if !ok && !f.IsNodePort() { // a NodePort takes it if it is an address of this node
+		f = nodePort(f)
+		name, port, ok = h.table.Owner(f)
+	}
 	if !ok {
 		return "no Service has the frontend"
 	}
