@@ -44,7 +44,6 @@ type history struct {
 	tabletest.Random
 	t     *testing.T
 	seed  uint64
-	model *tabletest.Model
 	table *Table
 	// calm is the number of commits of which one has a fault.
 	calm int
@@ -63,7 +62,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 		had: make(map[ruleset.Frontend]bool),
 	}
 	h.start()
-	h.model = tabletest.NewModel(h.table, tabletest.Node())
+	h.Replay(h.table)
 	return h
 }
 
@@ -92,14 +91,14 @@ func (h *history) faulty() {
 		case h.IntN(12) == 0:
 			h.start()
 			h.kernel().OnCommit = h.commit
-			h.model.Replace(h.table)
+			h.Replay(h.table)
 		case h.IntN(4) == 0:
-			h.model.Revert(1 + h.IntN(3))
+			h.Revert(h.table, 1+h.IntN(3))
 		case h.IntN(3) == 0:
-			h.model.Revert(h.model.Changes() - h.synced)
+			h.Revert(h.table, h.Changes()-h.synced)
 		}
 		for range h.IntN(4) {
-			h.Change(h.model)
+			h.Change(h.table)
 		}
 		if h.IntN(6) == 0 {
 			h.refuse()
@@ -128,7 +127,7 @@ func (h *history) sync() {
 	case h.table.keeper.InDoubt() != "":
 		h.t.Fatalf("a sync succeeded, and the table is in doubt: %s", h.table.keeper.InDoubt())
 	default:
-		h.synced = h.model.Changes()
+		h.synced = h.Changes()
 		h.checkPackets()
 	}
 }

@@ -84,7 +84,7 @@ func (s *State) Named(name string) *App {
 func (g *Generator) Initial() *State {
 	s := &State{Node: g.node("east")}
 	for range g.Apps * 7 / 12 {
-		s.Apps = append(s.Apps, g.NewApp(s.freeSlot(g)))
+		s.Apps = append(s.Apps, g.newApp(s.freeSlot(g)))
 	}
 	return s
 }
@@ -93,7 +93,8 @@ func (g *Generator) Initial() *State {
 func (s *State) Clone() *State {
 	c := &State{Node: s.Node}
 	for _, a := range s.Apps {
-		c.Apps = append(c.Apps, a.clone())
+		other := *a
+		c.Apps = append(c.Apps, &other)
 	}
 	return c
 }
@@ -112,7 +113,7 @@ func (g *Generator) Change(s *State) string {
 	choice := g.IntN(100)
 	switch {
 	case choice < 12 && len(s.Apps) < g.Apps || len(s.Apps) == 0:
-		a := g.NewApp(s.freeSlot(g))
+		a := g.newApp(s.freeSlot(g))
 		s.Apps = append(s.Apps, a)
 		return "add " + a.Name()
 	case choice < 22:
@@ -124,20 +125,12 @@ func (g *Generator) Change(s *State) string {
 		s.Node = g.node(Pick(g, []string{"east", "west", ""}))
 		return fmt.Sprintf("zone %q", s.Node.Zone)
 	}
-	a := Pick(g, s.Apps)
-	draws := []struct {
-		what string
-		draw func(*App)
-	}{
-		{"kind", g.drawKind}, {"families", g.drawFamilies}, {"ports", g.drawPorts}, {"addresses", g.drawAddresses},
-		{"policies", g.drawPolicies}, {"affinity", g.drawAffinity}, {"source ranges", g.drawSourceRanges},
-		{"annotations", g.drawAnnotations},
-		{"slices", g.drawSlices}, {"slices", g.drawSlices}, {"slices", g.drawSlices},
-		{"conditions", g.drawConditions}, {"conditions", g.drawConditions},
+	a, aspect := Pick(g, s.Apps), g.IntN(aspects+3)
+	if aspect >= aspects { // these change most often
+		aspect = endpoints + aspect%2
 	}
-	d := Pick(g, draws)
-	d.draw(a)
-	return a.Name() + " " + d.what
+	a.seeds[aspect] = g.Uint64()
+	return a.Name() + " " + aspectNames[aspect]
 }
 
 // node returns node1.

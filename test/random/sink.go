@@ -3,7 +3,6 @@ package random
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -48,7 +47,7 @@ func (s *State) objects() map[string]metav1.Object {
 		if service := a.Service(); service != nil {
 			all[a.Name()] = service
 		}
-		for _, slice := range a.Slices {
+		for _, slice := range a.Slices() {
 			all[slice.Name] = slice
 		}
 	}
@@ -96,22 +95,12 @@ func (s *State) Served() (services []*cluster.Service, endpoints map[cluster.Ser
 				services = append(services, svc)
 			}
 		}
-		for _, slice := range a.Slices {
+		for _, slice := range a.Slices() {
 			s := translate.ParseEndpointSlice(slice)
 			endpoints[s.Service] = append(endpoints[s.Service], s.Endpoints...)
 		}
 	}
 	return services, endpoints
-}
-
-// YAML returns the objects that belong to a service port as text for messages.
-func (s *State) YAML(servicePort string) (text string) {
-	for _, a := range s.Apps {
-		if name, _, _ := strings.Cut(servicePort, ":"); name == Namespace+"/"+a.Name() {
-			text += YAML(a.Service()) + YAML(a.Slices)
-		}
-	}
-	return text
 }
 
 // YAML returns objects as text for messages.

@@ -15,29 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// drawSlices chooses EndpointSlices for all families.
-func (g *Generator) drawSlices(a *App) {
-	a.Slices = nil
-	hints := Pick(g, []string{"", "", "", "", "zone", "zone", "node", "both"})
-	for _, f := range g.Families {
-		for i := range Pick(g, []int{0, 1, 1, 1, 1, 2, 2, 3}) {
-			a.Slices = append(a.Slices, g.slice(a, f, i, hints))
-		}
-	}
-	fault := g.IntN(44)
-	if g.Alone {
-		fault = g.IntN(8)
-	}
-	if fault != contradiction {
-		a.unify()
-	}
-	g.spoil(a, fault)
-	if g.Chance(4) {
-		a.Slices = append(a.Slices, a.fqdnSlice())
-	}
-}
-
-// The faults: something in EndpointSlices for which the proxies are known to
+// The faults: something in EndpointSlices for which proxies are known to
 // differ. Greater numbers are not a fault.
 const (
 	contradiction = iota
@@ -46,31 +24,60 @@ const (
 	readyButNotServing
 )
 
-// spoil adds a fault to one of the slices.
-func (g *Generator) spoil(a *App, fault int) {
-	if len(a.Slices) == 0 {
-		return
+// Slices returns the EndpointSlices.
+func (a *App) Slices() (all []*discoveryv1.EndpointSlice) {
+	g, conditions, weights := a.draw(endpoints), a.draw(conditions), a.draw(annotations)
+	hints := Pick(g, []string{"", "", "", "", "zone", "zone", "node", "both"})
+	fault, leaving := g.IntN(44), conditions.Chance(20)
+	if g.Alone {
+		fault %= 8
 	}
-	s := Pick(g, a.Slices)
-	f := 0
-	if s.AddressType == discoveryv1.AddressTypeIPv6 {
-		f = 1
+	servicePorts := a.ports()
+	for _, f := range g.Families {
+		for i := range Pick(g, []int{0, 1, 1, 1, 1, 2, 2, 3}) {
+			s := NewSlice(a.Name(), fmt.Sprintf("%s-ipv%d-%d", a.Name(), 4+2*f, i), f)
+			s.Annotations = weights.weight()
+			g.fill(s, servicePorts, f, hints)
+			for i := range s.Endpoints {
+				s.Endpoints[i].Conditions = conditions.conditions(leaving)
+			}
+			all = append(all, s)
+		}
 	}
+	if fault != contradiction {
+		repeated(all, func(first, e *discoveryv1.Endpoint) { *e = *first.DeepCopy() })
+	}
+	if len(all) > 0 {
+		a.spoil(Pick(g, all), fault)
+	}
+	if g.Chance(4) { // proxies ignore it
+		s := NewSlice(a.Name(), a.Name()+"-fqdn", 0)
+		s.AddressType = discoveryv1.AddressTypeFQDN
+		s.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"a.example.com"}}}
+		all = append(all, s)
+	}
+	return all
+}
+
+// spoil adds a fault to a slice.
+func (a *App) spoil(s *discoveryv1.EndpointSlice, fault int) {
+	f := map[discoveryv1.AddressType]int{discoveryv1.AddressTypeIPv6: 1}[s.AddressType]
 	switch {
-	case fault == endpointInServiceCIDR && len(s.Endpoints) > 0:
-		s.Endpoints[0].Addresses = []string{lab.AddrIn(lab.ServiceRanges()[f], 0x8000+a.Slot).String()}
 	case fault == portWithoutNumber && len(s.Ports) > 0:
 		s.Ports[0].Port = nil
-	case fault == readyButNotServing && len(s.Endpoints) > 0:
+	case len(s.Endpoints) == 0:
+	case fault == endpointInServiceCIDR:
+		s.Endpoints[0].Addresses = []string{lab.AddrIn(lab.ServiceRanges()[f], 0x8000+a.Slot).String()}
+	case fault == readyButNotServing:
 		s.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(false)}
 	}
 }
 
 // repeated calls f with each endpoint that has the same address as an earlier
 // one, and the first of these.
-func (a *App) repeated(f func(first, e *discoveryv1.Endpoint)) {
+func repeated(all []*discoveryv1.EndpointSlice, f func(first, e *discoveryv1.Endpoint)) {
 	seen := map[string]*discoveryv1.Endpoint{}
-	for _, s := range a.Slices {
+	for _, s := range all {
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
 			if first := seen[e.Addresses[0]]; first != nil {
@@ -82,12 +89,11 @@ func (a *App) repeated(f func(first, e *discoveryv1.Endpoint)) {
 	}
 }
 
-// unify makes endpoints with the same address equal.
-func (a *App) unify() { a.repeated(func(first, e *discoveryv1.Endpoint) { *e = *first.DeepCopy() }) }
-
 // Contradictory reports whether endpoints with the same address differ.
 func (a *App) Contradictory() (differ bool) {
-	a.repeated(func(first, e *discoveryv1.Endpoint) { differ = differ || !equality.Semantic.DeepEqual(first, e) })
+	repeated(a.Slices(), func(first, e *discoveryv1.Endpoint) {
+		differ = differ || !equality.Semantic.DeepEqual(first, e)
+	})
 	return differ
 }
 
@@ -107,15 +113,18 @@ func AddEndpoint(s *discoveryv1.EndpointSlice, addr netip.Addr) *discoveryv1.End
 	return &s.Endpoints[len(s.Endpoints)-1]
 }
 
-func (g *Generator) slice(a *App, f, i int, hints string) *discoveryv1.EndpointSlice {
-	s := NewSlice(a.Name(), fmt.Sprintf("%s-ipv%d-%d", a.Name(), 4+2*f, i), f)
-	g.drawWeight(s)
+// fill adds ports and endpoints to a slice.
+func (g *Generator) fill(s *discoveryv1.EndpointSlice, servicePorts []corev1.ServicePort, f int, hints string) {
 	if g.Chance(3) {
 		s.Labels[corev1.IsHeadlessService] = ""
 	}
-	for _, p := range a.spec.Ports {
+	for _, p := range servicePorts {
+		number, protocol := Pick(g, []int32{FirstTarget, SecondTarget}), p.Protocol
+		if g.Chance(1) {
+			protocol = corev1.ProtocolTCP
+		}
 		if g.Chance(96) {
-			s.Ports = append(s.Ports, g.endpointPort(p))
+			s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &protocol, Port: &number})
 		}
 	}
 	names := slices.Sorted(maps.Keys(g.Endpoints))
@@ -125,94 +134,50 @@ func (g *Generator) slice(a *App, f, i int, hints string) *discoveryv1.EndpointS
 		if g.Chance(3) { // only the first one counts
 			e.Addresses = append(e.Addresses, g.Endpoints[Pick(g, names)][f].String())
 		}
-		g.place(e, name)
-		g.setConditions(e)
-		g.hint(e, hints)
-	}
-	return s
-}
-
-// endpointPort returns the port of endpoints for a port of the Service.
-func (g *Generator) endpointPort(p corev1.ServicePort) discoveryv1.EndpointPort {
-	ep := discoveryv1.EndpointPort{
-		Name: ptr.To(p.Name), Protocol: ptr.To(p.Protocol), Port: ptr.To(Pick(g, []int32{FirstTarget, SecondTarget})),
-	}
-	if g.Chance(1) {
-		ep.Protocol = ptr.To(corev1.ProtocolTCP)
-	}
-	return ep
-}
-
-// place sets the node of an endpoint, usually the right one.
-func (g *Generator) place(e *discoveryv1.Endpoint, name string) {
-	switch choice := g.IntN(100); {
-	case choice < 84:
-		e.NodeName = ptr.To(lab.NodeOf(name))
-	case choice < 92:
-		e.NodeName = ptr.To(Pick(g, []string{"node1", "node2", "node3"}))
-	}
-}
-
-// drawConditions changes conditions of endpoints. Sometimes none is ready.
-func (g *Generator) drawConditions(a *App) {
-	contradictory, leaving := a.Contradictory(), g.Chance(25)
-	for _, s := range a.Slices {
-		for i := range s.Endpoints {
-			if g.Chance(60) || leaving {
-				g.setConditions(&s.Endpoints[i])
-			}
-			if leaving {
-				s.Endpoints[i].Conditions.Ready, s.Endpoints[i].Conditions.Terminating = ptr.To(false), ptr.To(true)
-			}
+		switch choice := g.IntN(100); { // the node is usually the right one
+		case choice < 84:
+			e.NodeName = ptr.To(lab.NodeOf(name))
+		case choice < 92:
+			e.NodeName = ptr.To(Pick(g, []string{"node1", "node2", "node3"}))
+		}
+		if hints != "" && !g.Chance(6) {
+			e.Hints = g.hints(hints)
 		}
 	}
-	if !contradictory {
-		a.unify()
-	}
 }
 
-func (g *Generator) setConditions(e *discoveryv1.Endpoint) {
-	e.Conditions = discoveryv1.EndpointConditions{}
+// conditions returns the conditions of an endpoint. None is ready if all are
+// leaving.
+func (g *Generator) conditions(leaving bool) (c discoveryv1.EndpointConditions) {
+	any := []*bool{nil, ptr.To(true), ptr.To(false)}
 	if g.Chance(40) {
-		e.Conditions.Ready = ptr.To(true)
+		c.Ready = ptr.To(true)
 	}
 	if g.Chance(35) {
-		any := []*bool{nil, ptr.To(true), ptr.To(false)}
-		e.Conditions.Ready = Pick(g, []*bool{nil, ptr.To(true), ptr.To(false), ptr.To(false)})
-		e.Conditions.Serving, e.Conditions.Terminating = Pick(g, any), Pick(g, any)
-		if ptr.Deref(e.Conditions.Ready, true) {
-			e.Conditions.Serving = ptr.To(true)
+		c.Ready = Pick(g, []*bool{nil, ptr.To(true), ptr.To(false), ptr.To(false)})
+		c.Serving, c.Terminating = Pick(g, any), Pick(g, any)
+		if ptr.Deref(c.Ready, true) {
+			c.Serving = ptr.To(true)
 		}
 	}
+	if leaving {
+		c.Ready, c.Terminating = ptr.To(false), ptr.To(true)
+	}
+	return c
 }
 
-// hint sets the hints of an endpoint.
-func (g *Generator) hint(e *discoveryv1.Endpoint, hints string) {
-	if hints == "" || g.Chance(6) {
-		return
-	}
-	e.Hints = &discoveryv1.EndpointHints{}
-	if hints == "zone" || hints == "both" {
+// hints returns hints for zones, nodes or both.
+func (g *Generator) hints(of string) *discoveryv1.EndpointHints {
+	h := &discoveryv1.EndpointHints{}
+	if of != "node" {
 		for _, zone := range Pick(g, [][]string{{"east"}, {"west"}, {"north"}, {"east", "west"}}) {
-			e.Hints.ForZones = append(e.Hints.ForZones, discoveryv1.ForZone{Name: zone})
+			h.ForZones = append(h.ForZones, discoveryv1.ForZone{Name: zone})
 		}
 	}
-	if hints == "node" || hints == "both" {
+	if of != "zone" {
 		for _, node := range Pick(g, [][]string{{"node1"}, {"node2"}, {"node3"}, {"node1", "node2"}}) {
-			e.Hints.ForNodes = append(e.Hints.ForNodes, discoveryv1.ForNode{Name: node})
+			h.ForNodes = append(h.ForNodes, discoveryv1.ForNode{Name: node})
 		}
 	}
-}
-
-// fqdnSlice returns a slice that proxies ignore.
-func (a *App) fqdnSlice() *discoveryv1.EndpointSlice {
-	s := NewSlice(a.Name(), a.Name()+"-fqdn", 0)
-	s.AddressType = discoveryv1.AddressTypeFQDN
-	s.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"pod.example.com"}}}
-	for _, p := range a.spec.Ports {
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort{
-			Name: ptr.To(p.Name), Protocol: ptr.To(p.Protocol), Port: ptr.To[int32](FirstTarget),
-		})
-	}
-	return s
+	return h
 }

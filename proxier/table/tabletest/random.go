@@ -14,7 +14,7 @@ import (
 type Random struct {
 	*random.Generator
 	Family nft.Family
-	state  *random.State
+	states *[]*random.State // the present one is the last
 }
 
 // NewRandom returns a generator whose objects follow from the seed. There are
@@ -23,7 +23,7 @@ func NewRandom(seed, stream uint64, f nft.Family) Random {
 	return Random{random.New(seed, stream, random.Config{
 		Endpoints: random.Addrs("a1", "a2", "a3", "a4", "a5", "b1", "b2", "b3", "b4"),
 		Apps:      8, Families: []int{index(f)}, Conflicts: 20, Alone: true,
-	}), f, &random.State{Node: Node()}}
+	}), f, &[]*random.State{{Node: Node()}}}
 }
 
 // index returns the index of a family in package random.
@@ -37,20 +37,38 @@ func (r Random) Pod() netip.Addr {
 // Outside returns the address of a client outside the cluster.
 func (r Random) Outside() netip.Addr { return r.Generator.Outside(index(r.Family)) }
 
-// State returns the objects. They must not be modified.
-func (r Random) State() *random.State { return r.state }
+// State returns the objects.
+func (r Random) State() *random.State { return (*r.states)[r.Changes()] }
+
+// Changes returns the number of changes that Revert can take back.
+func (r Random) Changes() int { return len(*r.states) - 1 }
 
 // Change makes a change of the objects, and passes it to a sink.
 func (r Random) Change(s cluster.Sink) {
-	before := r.state.Clone()
-	r.Generator.Change(r.state)
-	random.Pass(s, before, r.state)
+	before := r.State()
+	after := before.Clone()
+	r.Generator.Change(after)
+	*r.states = append(*r.states, after)
+	random.Pass(s, before, after)
 }
 
+// Revert takes back the last n changes, or as many as there are.
+func (r Random) Revert(s cluster.Sink, n int) {
+	before := r.State()
+	*r.states = (*r.states)[:1+max(0, r.Changes()-n)]
+	random.Pass(s, before, r.State())
+}
+
+// Replay passes all objects to another sink.
+func (r Random) Replay(s cluster.Sink) { random.Pass(s, nil, r.State()) }
+
 // Endpoints returns random endpoints of a source, sorted by address.
-func (r Random) Endpoints(source string) []*cluster.Endpoint {
-	var all []*cluster.Endpoint
-	for _, slice := range r.NewApp(0).Slices {
+func (r Random) Endpoints(source string) (all []*cluster.Endpoint) {
+	var s random.State
+	for len(s.Apps) == 0 {
+		r.Generator.Change(&s)
+	}
+	for _, slice := range s.Apps[0].Slices() {
 		all = append(all, translate.ParseEndpointSlice(slice).Endpoints...)
 	}
 	slices.SortStableFunc(all, func(a, b *cluster.Endpoint) int { return a.Addr.Compare(b.Addr) })

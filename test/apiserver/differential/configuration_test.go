@@ -46,9 +46,8 @@ func configuration(g *random.Generator, kube *cluster.Cluster, pod *lab.Pod) (st
 			c.NodePortPrimary = true
 		}
 	}
-	lines = append(lines, fmt.Sprintf("nodePortAddresses: [%q]", strings.Join(nodePorts, `", "`)))
-	if nodePorts == nil {
-		lines = lines[:len(lines)-1]
+	if nodePorts != nil {
+		lines = append(lines, `nodePortAddresses: ["`+strings.Join(nodePorts, `", "`)+`"]`)
 	}
 	return kube.Configuration("nftables", "node1", lines...), c
 }

@@ -17,14 +17,11 @@ import (
 // difference is a probe for which a side differs from the oracle.
 type difference struct {
 	probe
-	want  outcomes
-	got   [2]outcomes // by side
-	wrong [2]bool
+	want, got outcomes
+	isWrong   bool
 
 	before *random.App // of a memory: the app before the changes
 }
-
-func (d *difference) isDifferent() bool { return d.wrong[0] || d.wrong[1] }
 
 // step is a state of the cluster of a seed.
 type step struct {
@@ -40,17 +37,14 @@ func (s step) report(a *random.App, differences []difference) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "seed %d, step %d: %d probes differ\n", s.seed, s.number, len(differences))
 	for _, d := range differences {
-		fmt.Fprintf(&text, "%s: %s -> %s\n", d.Kind, s.origins[d.from].name, d.Frontend)
-		fmt.Fprintf(&text, "    %-10s %s\n", "allowed", d.want)
-		for i, got := range d.got {
-			fmt.Fprintf(&text, "    %-10s %s\n", proxies()[i], got)
-		}
+		fmt.Fprintf(&text, "%s: %s -> %s\n    %-10s %s\n    %-10s %s\n", d.Kind, s.origins[d.from].name, d.Frontend,
+			"allowed", d.want, proxies()[d.side], d.got)
 	}
 	fmt.Fprintf(&text, "changes: %s\nconfiguration:\n%s", strings.Join(s.changes, ", "), s.config)
 	if a != nil && a.Live != nil {
 		live := a.Live.DeepCopy()
 		live.ManagedFields = nil
-		text.WriteString(random.YAML(live) + random.YAML(a.Slices))
+		text.WriteString(random.YAML(live) + random.YAML(a.Slices()))
 	}
 	fmt.Fprintf(&text, "To repeat it: make differential SEED=%d\n", s.seed)
 	return text.String()

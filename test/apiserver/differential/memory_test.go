@@ -15,7 +15,6 @@ import (
 // UDP flow, or a client, with its endpoint.
 type memory struct {
 	probe
-	side     int
 	client   netip.Addr
 	endpoint netip.AddrPort
 	server   string
@@ -44,8 +43,8 @@ func (j *judge) remember(ctx context.Context, g *random.Generator, s *random.Sta
 		if p.from = fromOutside; !p.affinity {
 			p.from = random.Pick(g, []int{fromClient, fromPod1})
 		}
-		for i := range j.sides {
-			if m := j.rememberOne(ctx, p, i); m != nil {
+		for p.side = range j.sides {
+			if m := j.rememberOne(ctx, p); m != nil {
 				all = append(all, m)
 			}
 		}
@@ -55,9 +54,9 @@ func (j *judge) remember(ctx context.Context, g *random.Generator, s *random.Sta
 
 // rememberOne returns a memory of a side, nil if no endpoint answers, or if it
 // is not known at which port.
-func (j *judge) rememberOne(ctx context.Context, p probe, i int) *memory {
-	from := j.sides[i].origins[p.from]
-	m := &memory{probe: p, side: i, client: from.client(p.family())}
+func (j *judge) rememberOne(ctx context.Context, p probe) *memory {
+	from := j.sides[p.side].origins[p.from]
+	m := &memory{probe: p, client: from.client(p.family())}
 	options := lab.ProbeOptions{Local: netip.AddrPortFrom(m.client, 0), Timeout: shortly}
 	flow, result := lab.Open(ctx, from.Namespace, m.Network, m.To, options)
 	if result.Outcome != lab.Answered {
@@ -99,12 +98,12 @@ func (j *judge) review(ctx context.Context, memories []*memory, before, after *r
 		d.want = j.remembered(m, isCertain(m.app, d.app) && before.Node.Zone == after.Node.Zone)
 		for range 4 {
 			out := j.sides[m.side].review(ctx, m)
-			if d.got[m.side] = (outcomes{out: true}); d.want[out] || d.want[noAnswer] && !isAnswer(out) {
+			if d.got = (outcomes{out: true}); d.want[out] || d.want[noAnswer] && !isAnswer(out) {
 				return difference{}
 			}
 			time.Sleep(time.Second / 2)
 		}
-		d.wrong[m.side] = true
+		d.isWrong = true
 		return d
 	})
 }

@@ -16,7 +16,7 @@ import (
 // probe is an origin and a destination.
 type probe struct {
 	frontend.Frontend             // of the network http for a request to a health check
-	from              int         // the index of an origin
+	side, from        int         // the indexes of a side and of an origin
 	app               *random.App // nil for destinations of no Service
 	affinity          bool
 	contested         bool // several apps claim the frontend
@@ -68,7 +68,12 @@ func (s *side) probes(g *random.Generator, before, after *random.State) (all []p
 		}
 	}
 	const maxPositive, maxNegative = 130, 20
-	return slices.Concat(all, some(g, positive, maxPositive), some(g, negative, maxNegative))
+	all = slices.Concat(all, some(g, positive, maxPositive), some(g, negative, maxNegative))
+	for _, p := range all {
+		p.side = 1
+		all = append(all, p)
+	}
+	return all
 }
 
 // some returns a random selection.

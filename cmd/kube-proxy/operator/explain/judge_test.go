@@ -214,7 +214,11 @@ func (j *judge) step(t *testing.T) {
 		if why := j.difference(q, got); why != "" {
 			var text strings.Builder
 			got.Print(&text, true)
-			t.Fatalf("%s\n%s\n%s", why, &text, j.State().YAML(got.ServicePort))
+			name, _, _ := strings.Cut(strings.TrimPrefix(got.ServicePort, random.Namespace+"/"), ":")
+			if a := j.State().Named(name); a != nil {
+				text.WriteString(random.YAML(a.Service(), a.Slices()))
+			}
+			t.Fatalf("%s\n%s", why, &text)
 		}
 		if j.IntN(20) > 0 {
 			continue
