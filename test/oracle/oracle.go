@@ -112,10 +112,10 @@ func (c *Cluster) Outcomes(q Connection) []Outcome {
 	case s != nil:
 		return c.served(q, s)
 	}
-	forwarded := c.isLocal(q.Source) || !c.isLocal(to)
 	switch {
-	case c.listens(to) || !forwarded:
-		// A program of the node may listen there.
+	case c.isLocal(to) && !c.isLocal(q.Source):
+		// A program of the node may listen there. kube-proxy concerns itself
+		// with forwarded packets, and with those of the node's own clients.
 		return one(NotService, "NoService", nil)
 	case c.isClusterIP(to):
 		// As in kube-proxy, a port that the Service does not have. The packets
