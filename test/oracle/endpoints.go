@@ -243,3 +243,18 @@ func (c *Cluster) KeepsFlow(q Connection) bool {
 		return e.at == q.Last && (e.Ready || e.Serving)
 	})
 }
+
+// IsConsistent reports whether all EndpointSlices agree whether an address is
+// on this node (Endpoint.nodeName). If they do not, it is not defined whether a
+// client with this address reaches itself.
+func (c *Cluster) IsConsistent(client netip.Addr) bool {
+	places := map[bool]bool{}
+	for _, endpoints := range c.Endpoints {
+		for _, e := range endpoints {
+			if e.Addr == client {
+				places[e.Node == c.Node.Name || e.Node == ""] = true
+			}
+		}
+	}
+	return len(places) < 2
+}

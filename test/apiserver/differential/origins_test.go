@@ -60,7 +60,8 @@ func (s *side) newOrigins() []*origin {
 	}
 	client, node, a1, pod1 := s.Client, s.Node1.Namespace, s.pods["a1"], s.pods["pod1"]
 	all := []*origin{
-		// The client has more addresses, of which the kernel could choose one.
+		// Client and node have more addresses, of which the kernel could
+		// choose one.
 		fromClient:      {name: "client", Namespace: client, single: [2]netip.Addr(client.Addrs())},
 		fromOutside:     {name: "outside", Namespace: client, pool: pool("172.31.0.0/17", "fd00:31::/65")},
 		fromElsewhere:   {name: "elsewhere", Namespace: client, pool: pool("172.31.128.0/17", "fd00:31:0:0:8000::/65")},
@@ -68,7 +69,7 @@ func (s *side) newOrigins() []*origin {
 		fromPods:        {name: "pods", pool: pool("10.244.1.128/25", "fd00:244:1:0:8000::/65")},
 		fromPod1:        {name: "pod1"},
 		fromA1:          {name: "a1", Namespace: a1.Namespace, arrivesOn: a1.HostInterface},
-		fromNode1:       {name: "node1", Namespace: node},
+		fromNode1:       {name: "node1", Namespace: node, single: [2]netip.Addr(node.Addrs())},
 		fromNode1Second: {name: "node1-second", Namespace: node, single: [2]netip.Addr(random.SecondAddrs())},
 	}
 	for _, o := range all {

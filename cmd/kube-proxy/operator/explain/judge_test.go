@@ -284,25 +284,11 @@ func (j *judge) fromAll(q explain.Query) (all []explain.Query) {
 	}
 	slices.SortFunc(sources, netip.Addr.Compare) // a map has no order
 	for _, q.Source = range slices.Compact(sources) {
-		if j.Family.Of(q.Source) && j.isConsistent(q.Source) && (!to.IsLoopback() || to == q.Source) {
+		if j.Family.Of(q.Source) && j.IsConsistent(q.Source) && (!to.IsLoopback() || to == q.Source) {
 			all = append(all, q)
 		}
 	}
 	return all
-}
-
-// isConsistent reports whether all EndpointSlices agree whether a client is an
-// endpoint on this node: otherwise it is not defined whether it reaches itself.
-func (j *judge) isConsistent(client netip.Addr) bool {
-	places := map[bool]bool{}
-	for _, endpoints := range j.Cluster.Endpoints {
-		for _, e := range endpoints {
-			if e.Addr == client {
-				places[e.Node == j.Node.Name || e.Node == ""] = true
-			}
-		}
-	}
-	return len(places) < 2
 }
 
 // fate is an outcome of explain or of the oracle.
