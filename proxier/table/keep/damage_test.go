@@ -35,66 +35,46 @@ func (f *firewall) diff(t *testing.T) (all []string) {
 // and repairs what a packet can meet: a part of the table, or all of it. It
 // finds rows that were added only if the kernel reports numbers of rows.
 func TestDamages(t *testing.T) {
-	for _, tt := range []struct {
-		commands string
-		diff     string
-		kind     keep.DamageKind // "" if it is not repaired
-		whole    bool            // the repair writes everything
-	}{
-		{"", "", "", false},
-		{"delete table ip firewall", "missing table ip firewall", keep.DamagedTable, true},
-		{"flush chain ip firewall services", "changed rules of chain services", keep.DamagedRule, true},
-		{"flush chain ip firewall limit-10", "changed rules of chain limit-10", keep.DamagedRule, true},
-		{"flush chain ip firewall allow-ssh", "changed rules of chain allow-ssh ssh", keep.DamagedAffinity, false},
-		{"insert rule ip firewall services accept", "changed rules of chain services", keep.DamagedRule, true},
-		{"add chain ip firewall input { policy drop; }", "changed chain input", keep.DamagedChain, true},
-		{"flush set ip firewall hosts", "missing row hosts 10.0.0.1 ssh, missing row hosts 10.0.0.1 web, " +
-			"missing row hosts 10.0.0.2 web", keep.DamagedRows, true},
-		{"delete element ip firewall ports { 80 }", "missing row ports 80 : goto limit-10 web", keep.DamagedRows, true},
-		{"add element ip firewall ports { 81 : accept }", "extra row ports 81 : accept", keep.DamagedRows, true},
-		{"add element ip firewall hosts { 10.0.0.9 }", "extra row hosts 10.0.0.9", keep.DamagedRows, true},
-		{"delete element ip firewall ports { 22 }\nadd element ip firewall ports { 22 : drop }",
-			"changed row ports 22 : goto allow-ssh ssh", keep.DamagedRow, false},
-		{"add chain ip firewall mine", "extra chain mine", "", false},
-		{"add set ip firewall mine { type mark; }", "extra set mine", "", false},
-	} {
-		test := func(t *testing.T, counts bool) {
+	for _, cells := range keep.ReadTable(t, "damages.txtar", "damages") {
+		commands, diff, kind, whole := cells[0], cells[1], keep.DamageKind(cells[2]), cells[3] != ""
+		test := func(t *testing.T, counts bool, kind keep.DamageKind, whole bool) {
+			t.Parallel()
 			f := newServing(t)
 			f.kernel.NoCounts = !counts
 			switch {
-			case !counts && strings.HasPrefix(tt.diff, "extra"):
-				tt.kind, tt.whole = "", false
-			case !counts && tt.kind == keep.DamagedRow: // all rows are samples
-				tt.kind, tt.whole = keep.DamagedRows, true
+			case !counts && strings.HasPrefix(diff, "extra"):
+				kind, whole = "", false
+			case !counts && kind == keep.DamagedRow: // all rows are samples
+				kind, whole = keep.DamagedRows, true
 			}
 			if sets, err := f.kernel.Sets(f.Program(noSet)); err != nil || counts && sets[0].Count < 0 {
 				t.Skip("the kernel reports no numbers of rows")
 			}
 			before := f.Stats()
-			tabletest.LoadNFT(t, tt.commands)
-			if got := strings.Join(f.diff(t), ", "); got != tt.diff {
-				t.Errorf("got differences\n%q, want\n%q", got, tt.diff)
+			tabletest.LoadNFT(t, strings.ReplaceAll(commands, "; ", "\n"))
+			if got := strings.Join(f.diff(t), ", "); got != diff {
+				t.Errorf("got differences\n%q, want\n%q", got, diff)
 			}
 			for range 10 {
 				f.mustCheck(t)
 			}
 			after := f.Stats()
-			if whole := after.Rewrites != before.Rewrites; whole != tt.whole || !f.Scrubbed() {
-				t.Errorf("everything was written: %v, want %v; all was compared: %v", whole, tt.whole, f.Scrubbed())
+			if all := after.Rewrites != before.Rewrites; all != whole || !f.Scrubbed() {
+				t.Errorf("everything was written: %v, want %v; all was compared: %v", all, whole, f.Scrubbed())
 			}
-			if tt.kind == "" {
+			if kind == "" {
 				return
 			}
-			if len(after.Repairs) != 1 || after.Repairs[tt.kind] != 1 {
-				t.Errorf("got repairs %v, want one of kind %s", after.Repairs, tt.kind)
+			if len(after.Repairs) != 1 || after.Repairs[kind] != 1 {
+				t.Errorf("got repairs %v, want one of kind %s", after.Repairs, kind)
 			}
 			f.check(t)
 			if got := f.diff(t); len(got) > 0 {
 				t.Errorf("after the repair: got differences %q", got)
 			}
 		}
-		t.Run(tt.commands, func(t *testing.T) { test(t, true) })
-		t.Run("without counts/"+tt.commands, func(t *testing.T) { test(t, false) })
+		t.Run(commands, func(t *testing.T) { test(t, true, kind, whole) })
+		t.Run("without counts/"+commands, func(t *testing.T) { test(t, false, kind, whole) })
 	}
 }
 
@@ -106,6 +86,7 @@ func TestFlushedSetWithoutCounts(t *testing.T) {
 	for _, command := range []string{"flush map ip firewall ports", "flush set ip firewall hosts"} {
 		for _, stays := range []int{0, rules / 2, rules - 1} {
 			t.Run(fmt.Sprint(command, " ", stays), func(t *testing.T) {
+				t.Parallel()
 				f := newFirewall(t)
 				f.kernel.NoCounts = true
 				for i := range rules {
@@ -137,6 +118,7 @@ func TestFlushedSetWithoutCounts(t *testing.T) {
 // After a repair of single rows, a row that another program added in place of
 // one that it deleted is gone, too. Only the number of rows shows it.
 func TestReplacedRow(t *testing.T) {
+	t.Parallel()
 	f := newServing(t)
 	if sets, err := f.kernel.Sets(f.Program(noSet)); err != nil || sets[0].Count < 0 {
 		return // the kernel reports no numbers of rows

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
@@ -18,13 +19,16 @@ import (
 // Keeper.
 type firewall struct {
 	*keep.Keeper
-	kernel *tabletest.Kernel
-	table  string
-	limits keep.Limits
-	rules  map[string]*rule
-	tags   uint32
-	node   []nft.Row  // of no owner
-	more   []*nft.Set // of the program
+	t       testing.TB
+	kernel  *tabletest.Kernel
+	answers []error // to the next commits: see answer
+	tried   int     // commits
+	table   string
+	limits  keep.Limits
+	rules   map[string]*rule
+	tags    uint32
+	node    []nft.Row  // of no owner
+	more    []*nft.Set // of the program
 
 	commits []string // names of the owners of each transaction, "all: " before those of a rewrite
 	asked   []string // names of the owners of calls of Content, after them "-" for less

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"golang.org/x/tools/txtar"
 )
 
 // String returns the fate as in the tables of the tests: `held 1, less`.
@@ -43,75 +45,16 @@ func fates() map[string]fate {
 func TestFate(t *testing.T) {
 	names := []string{"transient", "conflict", "content"}
 	kinds := map[string]failure{"transient": failureTransient, "conflict": failureConflict, "content": failureContent}
-	for _, tt := range []struct {
-		in    phase
-		table string
-	}{
-		{phaseUpdate, `
-			fine               | held 1, less       | held 1, less       | refused, less
-			held 1, wanted     | held 2, less       | held 2, less       | refused, less
-			held 2, wanted     | held 3, less       | held 3, less       | refused, less
-			held 3, wanted     | refused, less      | refused, less      | refused, less
-			held 1, less       | held 1, same       | held 1, same       | held 1, same
-			held 2, less       | held 2, same       | held 2, same       | held 2, same
-			held 3, less       | held 3, same       | held 3, same       | held 3, same
-			held 1, same       | blameless          | blameless          | blameless
-			held 2, same       | blameless          | blameless          | blameless
-			held 3, same       | blameless          | blameless          | blameless
-			refused, wanted    | refused, less      | refused, less      | refused, less
-			refused 1, wanted  | refused 1, less    | refused 1, less    | refused 1, less
-			refused 2, wanted  | refused 2, less    | refused 2, less    | refused 2, less
-			refused 3, wanted  | refused 3, less    | refused 3, less    | refused 3, less
-			refused, less      | refused 1, same    | refused 1, same    | refused, nothing
-			refused 1, less    | refused 2, same    | refused 2, same    | refused 1, nothing
-			refused 2, less    | refused 3, same    | refused 3, same    | refused 2, nothing
-			refused 3, less    | refused 3, nothing | refused 3, nothing | refused 3, nothing
-			refused, same      | blameless          | blameless          | blameless
-			refused 1, same    | blameless          | blameless          | blameless
-			refused 2, same    | blameless          | blameless          | blameless
-			refused 3, same    | blameless          | blameless          | blameless
-			refused, nothing   | refused 1, same    | refused 1, same    | refused 1, same
-			refused 1, nothing | refused 2, same    | refused 2, same    | refused 2, same
-			refused 2, nothing | refused 3, same    | refused 3, same    | refused 3, same
-			refused 3, nothing | refused 3, same    | refused 3, same    | refused 3, same`},
-		{phaseRewrite, `
-			fine               | held 1, wanted fail  | held 1, wanted     | refused, less
-			held 1, wanted     | refused, less        | refused, less      | refused, less
-			held 2, wanted     | refused, less        | refused, less      | refused, less
-			held 3, wanted     | refused, less        | refused, less      | refused, less
-			held 1, less       | held 2, less fail    | held 2, less       | held 1, nothing
-			held 2, less       | held 3, less fail    | held 3, less       | held 2, nothing
-			held 3, less       | held 3, nothing      | held 3, nothing    | held 3, nothing
-			held 1, same       | blameless            | blameless          | blameless
-			held 2, same       | blameless            | blameless          | blameless
-			held 3, same       | blameless            | blameless          | blameless
-			refused, wanted    | refused, less        | refused, less      | refused, less
-			refused 1, wanted  | refused 1, less      | refused 1, less    | refused 1, less
-			refused 2, wanted  | refused 2, less      | refused 2, less    | refused 2, less
-			refused 3, wanted  | refused 3, less      | refused 3, less    | refused 3, less
-			refused, less      | refused 1, less fail | refused 1, less    | refused, nothing
-			refused 1, less    | refused 2, less fail | refused 2, less    | refused 1, nothing
-			refused 2, less    | refused 3, less fail | refused 3, less    | refused 2, nothing
-			refused 3, less    | refused 3, nothing   | refused 3, nothing | refused 3, nothing
-			refused, same      | blameless            | blameless          | blameless
-			refused 1, same    | blameless            | blameless          | blameless
-			refused 2, same    | blameless            | blameless          | blameless
-			refused 3, same    | blameless            | blameless          | blameless
-			refused, nothing   | blameless            | blameless          | blameless
-			refused 1, nothing | blameless            | blameless          | blameless
-			refused 2, nothing | blameless            | blameless          | blameless
-			refused 3, nothing | blameless            | blameless          | blameless`},
-	} {
+	for in, table := range map[phase]string{phaseUpdate: "update", phaseRewrite: "rewrite"} {
 		left := fates()
-		for line := range strings.Lines(strings.TrimSpace(tt.table)) {
-			cells := strings.Split(line, "|")
-			state := strings.TrimSpace(cells[0])
+		for _, cells := range ReadTable(t, "fate.txtar", table) {
+			state := cells[0]
 			f, ok := left[state]
 			if delete(left, state); !ok {
 				t.Fatalf("no fate %q", state)
 			}
 			for i, name := range names {
-				next, v := f.after(tt.in, kinds[name])
+				next, v := f.after(in, kinds[name])
 				got := next.String()
 				switch {
 				case v == blameless && next == f:
@@ -119,15 +62,39 @@ func TestFate(t *testing.T) {
 				case v == syncFails:
 					got += " fail"
 				}
-				if want := strings.TrimSpace(cells[i+1]); got != want {
-					t.Errorf("phase %d: %s, then %s: got %q, want %q", tt.in, state, name, got, want)
+				if want := cells[i+1]; got != want {
+					t.Errorf("phase %d: %s, then %s: got %q, want %q", in, state, name, got, want)
 				}
 			}
 		}
 		if len(left) > 0 {
-			t.Errorf("phase %d: no row for %v", tt.in, left)
+			t.Errorf("phase %d: no row for %v", in, left)
 		}
 	}
+}
+
+// ReadTable returns the cells of a table in a file of testdata.
+func ReadTable(t testing.TB, file, name string) (rows [][]string) {
+	t.Helper()
+	tables, err := txtar.ParseFile("testdata/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables.Files {
+		for line := range strings.Lines(string(table.Data)) {
+			cells := strings.Split(line, "|")
+			for i := range cells {
+				cells[i] = strings.TrimSpace(cells[i])
+			}
+			if table.Name == name {
+				rows = append(rows, cells)
+			}
+		}
+	}
+	if len(rows) == 0 {
+		t.Fatalf("%s has no table %s", file, name)
+	}
+	return rows
 }
 
 // Whatever fails, the kernel ends up without the service port, and the number
@@ -182,48 +149,19 @@ func TestAttempt(t *testing.T) {
 		"fail": stepFail, "again": stepAgain, "isolate": stepIsolate, "hold part": stepHoldPart,
 		"repair": stepRepair, "rewrite": stepRewrite, "doubt": stepDoubt,
 	}
-	plain := attempt{}
-	third := attempt{failures: maxFailures - 1}
-	fourth := attempt{failures: maxFailures}
-	heavy := attempt{heavy: true, failures: maxFailures - 1}
-	anonymous := attempt{anonymous: true, heavy: true, failures: maxFailures - 1}
-	blamed := attempt{blame: tryAgain, anonymous: true, heavy: true, failures: maxFailures - 1}
-	fails := attempt{blame: syncFails, anonymous: true}
-	for _, tt := range []struct {
-		name            string
-		attempt         attempt
-		update, rewrite string
-	}{
-		{"permission", blamed, "fail", "fail"},
-		{"permission", plain, "fail", "fail"},
-		{"unknown", plain, "rewrite", "fail"},
-		{"foreign", plain, "fail", "again"},
-		{"damage", plain, "repair", ""}, // a rewrite does not verify the table
-		{"transient", plain, "fail", "fail"},
-		{"transient", third, "rewrite", "fail"},
-		{"transient", fourth, "fail", "fail"},
-		{"transient", heavy, "hold part", ""},
-		{"transient", anonymous, "isolate", "isolate"},
-		{"transient", blamed, "again", "again"},
-		{"transient", fails, "", "fail"},
-		{"conflict", plain, "doubt", "again"},
-		{"conflict", third, "doubt", "again"},
-		{"conflict", heavy, "doubt", ""},
-		{"conflict", anonymous, "isolate", "isolate"},
-		{"conflict", blamed, "again", "again"},
-		{"conflict", fails, "", "fail"},
-		{"content", plain, "doubt", "fail"},
-		{"content", third, "doubt", "fail"},
-		{"content", heavy, "doubt", ""},
-		{"content", anonymous, "isolate", "isolate"},
-		{"content", blamed, "again", "again"},
-		{"content", fails, "", "fail"},
-	} {
-		for in, want := range map[phase]string{phaseUpdate: tt.update, phaseRewrite: tt.rewrite} {
-			a := tt.attempt
-			a.in, a.kind = in, kinds[tt.name]
+	attempts := map[string]attempt{
+		"plain": {}, "third": {failures: maxFailures - 1}, "fourth": {failures: maxFailures},
+		"heavy":     {heavy: true, failures: maxFailures - 1},
+		"anonymous": {anonymous: true, heavy: true, failures: maxFailures - 1},
+		"blamed":    {blame: tryAgain, anonymous: true, heavy: true, failures: maxFailures - 1},
+		"fails":     {blame: syncFails, anonymous: true},
+	}
+	for _, cells := range ReadTable(t, "fate.txtar", "attempt") {
+		for in, want := range map[phase]string{phaseUpdate: cells[2], phaseRewrite: cells[3]} {
+			a := attempts[cells[1]]
+			a.in, a.kind = in, kinds[cells[0]]
 			if got := a.next(); want != "" && got != steps[want] {
-				t.Errorf("%+v (%s): got step %d, want %s", a, tt.name, got, want)
+				t.Errorf("%+v (%s): got step %d, want %s", a, cells[0], got, want)
 			}
 		}
 	}

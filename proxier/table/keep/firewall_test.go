@@ -24,16 +24,17 @@ func newFirewall(t *testing.T) *firewall {
 
 // startFirewall returns a firewall without rules, as after a start of its
 // process.
-func startFirewall(t *testing.T, table string, generation *keep.Generation) *firewall {
+func startFirewall(t testing.TB, table string, generation *keep.Generation) *firewall {
 	t.Helper()
 	conn, err := nft.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := &firewall{
-		kernel: &tabletest.Kernel{Conn: conn}, table: table,
+		t: t, kernel: &tabletest.Kernel{Conn: conn}, table: table,
 		limits: keep.DefaultLimits(), rules: make(map[string]*rule),
 	}
+	f.kernel.OnCommit = f.commit
 	f.limits.CheckShare = 0 // the scrubber does not rest
 	f.limits.FirstRetry = 0 // each sync tries again what is held back
 	f.Keeper = keep.New(keep.Config{
@@ -86,26 +87,27 @@ func (f *firewall) sync(t *testing.T) {
 
 // answer makes the next commits end with these errors, and the later ones
 // succeed. It returns the number of commits.
-func (f *firewall) answer(t *testing.T, errs ...error) (commits *int) {
-	commits = new(int)
-	f.kernel.OnCommit = func(_ *nft.Batch, commit func() error) error {
-		var err error
-		if *commits++; *commits <= len(errs) {
-			err = errs[*commits-1]
-		}
-		switch fault := err.(type) {
-		case other:
-			tabletest.LoadNFT(t, string(fault))
-			return commit()
-		case nil:
-			return commit()
-		}
-		if err == errLost {
-			err = errors.Join(commit(), err)
-		}
-		return err
+func (f *firewall) answer(errs ...error) (commits *int) {
+	f.answers, f.tried = errs, 0
+	return &f.tried
+}
+
+// commit carries out a commit, or ends with an error of answer.
+func (f *firewall) commit(_ *nft.Batch, commit func() error) (err error) {
+	if f.tried++; len(f.answers) > 0 {
+		err, f.answers = f.answers[0], f.answers[1:]
 	}
-	return commits
+	switch fault := err.(type) {
+	case other:
+		tabletest.LoadNFT(f.t, string(fault))
+		return commit()
+	case nil:
+		return commit()
+	}
+	if err == errLost {
+		err = errors.Join(commit(), err)
+	}
+	return err
 }
 
 // errLost is the answer to a commit that succeeds, whose answer is lost.
@@ -137,7 +139,15 @@ func (f *firewall) rows(pinned ...*content) []nft.Row {
 
 // check compares the table with what the rules want. Chains and sets on demand
 // of pinned contents, which were wanted before, stay.
-func (f *firewall) check(t *testing.T, pinned ...*content) {
+func (f *firewall) check(t testing.TB, pinned ...*content) {
+	t.Helper()
+	for _, text := range f.wrong(t, pinned...) {
+		t.Error(text)
+	}
+}
+
+// wrong returns the differences between the table and what the rules want.
+func (f *firewall) wrong(t testing.TB, pinned ...*content) (wrong []string) {
 	t.Helper()
 	rows, want := f.rows(pinned...), make(map[string]bool)
 	program := f.Program(func(s *nft.Set) bool {
@@ -166,18 +176,19 @@ func (f *firewall) check(t *testing.T, pinned ...*content) {
 	}
 	for _, line := range f.list(t, program) {
 		if !want[line] {
-			t.Errorf("the table has %s, which no rule wants", line)
+			wrong = append(wrong, fmt.Sprintf("the table has %s, which no rule wants", line))
 		}
 		delete(want, line)
 	}
 	for line := range want {
-		t.Errorf("the table does not have %s", line)
+		wrong = append(wrong, "the table does not have "+line)
 	}
+	return wrong
 }
 
 // list returns the sets, chains and rows in the kernel, without rows of sets
 // that packets fill.
-func (f *firewall) list(t *testing.T, program *nft.Table) (lines []string) {
+func (f *firewall) list(t testing.TB, program *nft.Table) (lines []string) {
 	t.Helper()
 	conn := f.kernel.Conn
 	sets, err := conn.Sets(program)
@@ -236,7 +247,7 @@ func refuseAll(errno unix.Errno) error {
 }
 
 // allowed returns the ports in the kernel, in order.
-func (f *firewall) allowed(t *testing.T) string {
+func (f *firewall) allowed(t testing.TB) string {
 	t.Helper()
 	var all []string
 	for _, line := range f.list(t, f.Program(noSet)) {

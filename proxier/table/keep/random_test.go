@@ -22,7 +22,7 @@ func TestRandomHistories(t *testing.T) {
 			f.limits = keep.Limits{PartCost: 4, HeavyCost: 3, PartTime: time.Hour, Time: time.Hour, Burst: time.Hour, ColdBytes: 1000}
 			for range 10 {
 				f.randomChange(random)
-				f.answer(t, randomFaults(random)...)
+				f.answer(randomFaults(random)...)
 				switch random.IntN(8) { // with and without errors
 				case 0:
 					_ = f.Check()
@@ -34,7 +34,7 @@ func TestRandomHistories(t *testing.T) {
 				if err := f.Sync(); err != nil && random.IntN(2) == 0 {
 					continue
 				}
-				f.answer(t)
+				f.answer()
 				f.mustCheck(t)
 				if err := f.Resync(); err != nil {
 					t.Fatal(err)
