@@ -1,6 +1,7 @@
 package proxier
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -12,6 +13,11 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
+)
+
+var (
+	tenants     = flag.Uint64("tenants", 4, "number of tenants of BenchmarkRandomTenants")
+	firstTenant = flag.Uint64("first-tenant", 1, "seed of the first of them")
 )
 
 // tenant is a user who may create Services in the namespace hostile.
@@ -130,6 +136,48 @@ func BenchmarkHostileServices(b *testing.B) {
 	} {
 		b.Run(c.name, c.run)
 	}
+}
+
+// BenchmarkRandomTenants is like BenchmarkHostileServices, with random tenants.
+func BenchmarkRandomTenants(b *testing.B) {
+	for seed := *firstTenant; seed < *firstTenant+*tenants; seed++ {
+		t := randomTenant(rand.New(rand.NewPCG(seed, 1)))
+		b.Run(fmt.Sprintf("%d/%dx%dx%d", seed, t.services, t.ports, t.endpoints), t.run)
+	}
+}
+
+// randomTenant returns a tenant with up to 200,000 pairs of a service port and
+// an endpoint.
+func randomTenant(r *rand.Rand) tenant {
+	size := func(most int) int { return 1 + r.IntN(1+r.IntN(most)) } // small ones are frequent
+	t := tenant{services: size(1000), ports: size(1000), endpoints: size(2000)}
+	for t.services*t.ports*t.endpoints > 200_000 {
+		t.services, t.ports, t.endpoints = size(t.services), size(t.ports), size(t.endpoints)
+	}
+	ips, balance, affinity := size(1+2000/t.services), cluster.Balance(r.IntN(3)), r.IntN(3) == 0
+	external := r.IntN(2) == 0
+	t.change = func(i int, s *cluster.Service) {
+		switch {
+		case affinity:
+			s.AffinityTimeout = time.Hour
+		default:
+			s.Balance = balance
+		}
+		for n := 0; external && n < ips; n++ {
+			s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{198, 18, byte((i + n) >> 8), byte(i + n)}))
+		}
+	}
+	t.flap = []func(*tenant, int){
+		flapAll, flapFirst(1 + r.IntN(t.endpoints)),
+		func(t *tenant, n int) { // Services come and go
+			if i := n % t.services; n/t.services%2 == 0 {
+				t.p.DeleteService(t.service(i).Name)
+			} else {
+				t.pass(t.service(i))
+			}
+		},
+	}[r.IntN(3)]
+	return t
 }
 
 func (t tenant) run(b *testing.B) {
