@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-func newRuleset(t *testing.T, config Config, f nft.Family) *Ruleset {
+func newRuleset(t testing.TB, config Config, f nft.Family) *Ruleset {
 	t.Helper()
 	rules, err := New(config, f)
 	if err != nil {
@@ -90,51 +90,6 @@ func TestParseChainsOfAffinity(t *testing.T) {
 	}
 	if name, ok := ParseStickyChain("services"); ok {
 		t.Errorf("chain services: got name %q, want none", name)
-	}
-}
-
-// The frontends of a service port determine its chains. ChainNames and
-// AffinitySet agree with Chains.
-func TestChainsOfAffinity(t *testing.T) {
-	rules := newRuleset(t, Config{}, nft.IPv4)
-	clusterIP := ServedFrontend{Kind: ClusterIP, Frontend: Frontend{Addr: addr("10.96.0.1")}}
-	clusterIPLocal := clusterIP
-	clusterIPLocal.Policy = cluster.PolicyLocal
-	nodePort := ServedFrontend{}
-	nodePortLocal := ServedFrontend{Policy: cluster.PolicyLocal}
-	without := affinityPlan(clusterIP)
-	without.Service = &cluster.Service{Name: without.Service.Name}
-	noEndpoints := affinityPlan(clusterIP, nodePort)
-	noEndpoints.Cluster, noEndpoints.Local = nil, nil
-	for _, tt := range []struct {
-		name string
-		plan *Plan
-		want []string // prefixes
-	}{
-		{"no plan", nil, nil},
-		{"no affinity", without, nil},
-		{"no endpoints", noEndpoints, nil},
-		{"ClusterIP", affinityPlan(clusterIP), []string{"affinity."}},
-		{"ClusterIP, Local", affinityPlan(clusterIPLocal), []string{"affinity-local."}},
-		{"NodePort", affinityPlan(nodePort), []string{"affinity-external.", "affinity."}},
-		{"NodePort, Local", affinityPlan(nodePortLocal), []string{"affinity.", "affinity-local."}},
-	} {
-		var want, got []string
-		for _, prefix := range tt.want {
-			want = append(want, prefix+"ns.svc.tcp.http")
-		}
-		for _, c := range rules.Chains(tt.plan) {
-			got = append(got, c.Name)
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: Chains: got %q, want %q", tt.name, got, want)
-		}
-		if got := rules.ChainNames(tt.plan); !slices.Equal(got, want) {
-			t.Errorf("%s: ChainNames: got %q, want %q", tt.name, got, want)
-		}
-		if set := rules.AffinitySet(tt.plan); (set != nil) != (want != nil) {
-			t.Errorf("%s: got affinity set %v, want one: %v", tt.name, set, want != nil)
-		}
 	}
 }
 

@@ -13,37 +13,37 @@ import (
 
 // sized describes a Service by numbers.
 type sized struct {
-	ports, nodePorts, external, lb, ranges, endpoints int
-	local                                             bool
-	affinity                                          time.Duration
-	slots                                             int // 0 for no hash
+	Ports, NodePorts, External, LB, Ranges, Endpoints int
+	Local                                             bool
+	Affinity                                          time.Duration
+	Slots                                             int // 0 for no hash
 }
 
 func (s sized) service() (*cluster.Service, []*cluster.Endpoint) {
 	svc := &cluster.Service{
-		Families: []nft.Family{nft.IPv4}, ClusterIPs: []netip.Addr{addr("10.96.0.1")}, AffinityTimeout: s.affinity,
-		ExternalIPs: numbered(192, s.external), LoadBalancerIPs: numbered(198, s.lb),
+		Families: []nft.Family{nft.IPv4}, ClusterIPs: []netip.Addr{addr("10.96.0.1")}, AffinityTimeout: s.Affinity,
+		ExternalIPs: numbered(192, s.External), LoadBalancerIPs: numbered(198, s.LB),
 	}
-	if s.local {
+	if s.Local {
 		svc.ExternalPolicy = cluster.PolicyLocal
 	}
-	if s.slots != 0 {
-		svc.Balance, svc.HashTableSize = cluster.BalanceSourceHash, s.slots
+	if s.Slots != 0 {
+		svc.Balance, svc.HashTableSize = cluster.BalanceSourceHash, s.Slots
 	}
-	for _, ip := range numbered(100, s.ranges) {
+	for _, ip := range numbered(100, s.Ranges) {
 		svc.SourceRanges = append(svc.SourceRanges, netip.PrefixFrom(ip, 32))
 	}
 	var ports []cluster.EndpointPort
-	for i := range s.ports {
+	for i := range s.Ports {
 		p := cluster.ServicePort{Name: fmt.Sprintf("p%05d", i), Protocol: cluster.TCP, Port: uint16(i + 1)}
-		if i < s.nodePorts {
+		if i < s.NodePorts {
 			p.NodePort = uint16(30000 + i)
 		}
 		svc.Ports = append(svc.Ports, p)
 		ports = append(ports, cluster.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: 8080})
 	}
 	var endpoints []*cluster.Endpoint
-	for _, ip := range numbered(10, s.endpoints) {
+	for _, ip := range numbered(10, s.Endpoints) {
 		key := cluster.EndpointKey{Addr: ip}
 		endpoints = append(endpoints, &cluster.Endpoint{EndpointKey: key, Ports: ports, Ready: true})
 	}
@@ -59,7 +59,7 @@ func numbered(first byte, n int) (all []netip.Addr) {
 
 // rowsOf returns the number of rows and of rules of affinity of a Service that
 // a budget covers. It does not count rules that lead to other chains.
-func rowsOf(t *testing.T, svc *cluster.Service, endpoints []*cluster.Endpoint, share Share) (n int) {
+func rowsOf(t testing.TB, svc *cluster.Service, endpoints []*cluster.Endpoint, share Share) (n int) {
 	t.Helper()
 	rules := newRuleset(t, Config{}, nft.IPv4)
 	addrs := share.LimitAddresses(AddressesOf(nft.IPv4, svc))
@@ -83,46 +83,10 @@ func rowsOf(t *testing.T, svc *cluster.Service, endpoints []*cluster.Endpoint, s
 	return n
 }
 
-func TestShareOf(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		sized sized
-		want  string // "" if nothing is left out
-	}{
-		{"5,000 endpoints on three frontends", sized{ports: 1, nodePorts: 1, lb: 1, endpoints: 5000}, ""},
-		{"500 ports of 100 endpoints on three frontends", sized{ports: 500, nodePorts: 500, lb: 1, endpoints: 100}, ""},
-		{"the same with policy Local", sized{ports: 500, nodePorts: 500, lb: 1, endpoints: 100, local: true}, ""},
-		{"300 external IPs, 20 ports, 500 endpoints", sized{ports: 20, external: 300, endpoints: 500}, ""},
-		{"20,000 source ranges on 6 ports", sized{ports: 6, lb: 1, ranges: 20_000, endpoints: 3}, ""},
-		{"20,000 source ranges on 20 ports", sized{ports: 20, lb: 1, ranges: 20_000, endpoints: 3},
-			"10000 of 20000 source ranges"},
-		{"20,000 external IPs on 50 ports", sized{ports: 50, external: 20_000},
-			"1598 of 20000 external IPs and LoadBalancer IPs"},
-		{"all of it", sized{ports: 50, external: 20_000, endpoints: 1000},
-			"1598 of 20000 external IPs and LoadBalancer IPs, 1 of 1000 endpoints of each port"},
-		{"10 ports of 2,000 endpoints with affinity", sized{ports: 10, endpoints: 2000, affinity: time.Hour}, ""},
-		{"100 hashed ports on three frontends", sized{
-			ports: 100, nodePorts: 100, lb: 1, endpoints: 20, slots: 251, local: true,
-		}, ""},
-		{"30 hashed ports with many slots", sized{ports: 30, nodePorts: 30, endpoints: 20, slots: 65536},
-			"1 of 20 endpoints of each port"},
-		{"2,000 ports of 200 endpoints", sized{ports: 2000, endpoints: 200}, "98 of 200 endpoints of each port"},
-	} {
-		svc, endpoints := tt.sized.service()
-		share := ShareOf(nft.IPv4, svc, endpoints, (&Config{}).Slots(svc), DefaultServiceRows)
-		if got := share.String(); got != tt.want || share.Whole() != (tt.want == "") {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
-		if got := rowsOf(t, svc, endpoints, share); got > DefaultServiceRows || got > share.Rows {
-			t.Errorf("%s: got %d rows, want at most %d and %d", tt.name, got, share.Rows, DefaultServiceRows)
-		}
-	}
-}
-
 // The part depends on the objects alone: one more endpoint or address moves at
 // most one other, and neither their order nor the plan before matters.
 func TestShareIsStable(t *testing.T) {
-	svc, endpoints := sized{ports: 3, external: 40, lb: 3, ranges: 30, endpoints: 60}.service()
+	svc, endpoints := sized{Ports: 3, External: 40, LB: 3, Ranges: 30, Endpoints: 60}.service()
 	targets := func(endpoints []*cluster.Endpoint, budget int) map[netip.AddrPort]bool {
 		share := ShareOf(nft.IPv4, svc, endpoints, cluster.DefaultHashTableSize, budget)
 		var all []Target
@@ -190,31 +154,6 @@ func TestSharesOfPorts(t *testing.T) {
 		share := ShareOf(nft.IPv4, svc, endpoints, cluster.DefaultHashTableSize, budget)
 		if got := [2]int{share.Endpoints, share.More}; got != want || share.Rows > budget {
 			t.Errorf("budget %d: got %v with %d rows, want %v", budget, got, share.Rows, want)
-		}
-	}
-}
-
-// Budgets and the order of transactions use the same estimate.
-func TestPortSize(t *testing.T) {
-	const limit = DefaultNumberLimit
-	for name, tt := range map[string]struct {
-		size portSize
-		want int
-	}{
-		"no endpoint":          {portSize{frontends: 2, lists: 1}, 8},
-		"no frontend":          {portSize{lists: 1, endpoints: 5}, 0},
-		"endpoints":            {portSize{frontends: 2, lists: 1, endpoints: 5, hairpin: 5}, 8 + 10 + 5},
-		"two lists":            {portSize{frontends: 2, lists: 2, endpoints: 5}, 8 + 20},
-		"source ranges":        {portSize{frontends: 1, sources: 9}, 4 + 9},
-		"number":               {portSize{frontends: 100, lists: 1, endpoints: 100}, 400 + limit + 100},
-		"no number":            {portSize{frontends: 3, lists: 1, endpoints: 8192}, 12 + 3*8192},
-		"slots":                {portSize{frontends: 2, lists: 1, endpoints: 5, slots: 251}, 8 + 2*251},
-		"slots of one":         {portSize{frontends: 2, lists: 1, endpoints: 1, slots: 251}, 8 + 2},
-		"affinity":             {portSize{frontends: 2, lists: 1, endpoints: 5, ruleCost: 1}, 8 + 15},
-		"affinity, as written": {portSize{frontends: 2, lists: 1, endpoints: 5, ruleCost: 3}, 8 + 45},
-	} {
-		if got := tt.size.rows(); got != tt.want {
-			t.Errorf("%s: got %d rows, want %d", name, got, tt.want)
 		}
 	}
 }

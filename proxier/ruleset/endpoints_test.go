@@ -56,47 +56,6 @@ func lastBytes(ts []Target) string {
 // port80 is the service port of endpointsFrom.
 var port80 = cluster.ServicePort{Protocol: cluster.TCP, Port: 80}
 
-func TestUsable(t *testing.T) {
-	node := &cluster.Node{Name: "here", Zone: "a"}
-	for _, tt := range []struct{ name, endpoints, cluster, local string }{
-		{"none", "", "", ""},
-		{"ready endpoints", "1@here,rs 2@other,rs 3@other,", "1 2", "1"},
-		{"terminating endpoints if none is ready", "1@here,st 2@other,st 3@other,t", "1 2", "1"},
-		{"no terminating endpoints beside ready ones", "1@here,st 2@other,rs", "2", "1"},
-		{"the fallback for Local considers this node only", "1@here,rs 2@here,st 3@other,rs", "1 3", "1"},
-		{"neither ready nor serving", "1@here, 2@other,t", "", ""},
-		{"serving but neither ready nor terminating", "1@here,s", "", ""},
-		{"zone hints", "1@here,rs,z:a 2@other,rs,z:b 3@other,rs,z:a,z:b", "1 3", "1"},
-		{"zone hints do not apply to Local", "1@here,rs,z:b 2@other,rs,z:a", "2", "1"},
-		{"no hint for this zone", "1@here,rs,z:b 2@other,rs,z:b", "1 2", "1"},
-		{"an endpoint without a hint", "1@here,rs,z:a 2@other,rs", "1 2", "1"},
-		{"an endpoint that is not ready needs no hint", "1@here,rs,z:a 2@other,rs,z:b 3@other,st", "1", "1"},
-		{"node hints have priority over zone hints", "1@here,rs,z:b,n:here 2@other,rs,z:a,n:other", "1", "1"},
-		{"no hint for this node: zone hints apply", "1@here,rs,z:b,n:other 2@other,rs,z:a,n:other", "2", "1"},
-		{"an endpoint without a node hint: zone hints apply", "1@here,rs,z:a,n:here 2@other,rs,z:a", "1 2", "1"},
-		{"hints do not apply to terminating endpoints", "1@here,st,z:b 2@other,st,z:a", "1 2", "1"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			all := candidates(nil, endpointsFrom(tt.endpoints), nft.IPv4, port80, node)
-			if got := lastBytes(usableForCluster(all, node)); got != tt.cluster {
-				t.Errorf("Cluster: got %q, want %q", got, tt.cluster)
-			}
-			if got := lastBytes(usableForLocal(all, node)); got != tt.local {
-				t.Errorf("Local: got %q, want %q", got, tt.local)
-			}
-		})
-	}
-}
-
-// Zone hints do not apply on a node without a zone.
-func TestHintsWithoutZone(t *testing.T) {
-	node := &cluster.Node{Name: "here"}
-	all := candidates(nil, endpointsFrom("1@here,rs,z:a 2@other,rs,z:b"), nft.IPv4, port80, node)
-	if got := lastBytes(usableForCluster(all, node)); got != "1 2" {
-		t.Errorf("got %q, want all endpoints", got)
-	}
-}
-
 func TestCandidates(t *testing.T) {
 	port := cluster.ServicePort{Name: "http", Protocol: cluster.TCP, Port: 80}
 	endpoint := func(source, ip string, ready bool, ports ...cluster.EndpointPort) *cluster.Endpoint {
@@ -159,25 +118,6 @@ func targetsFrom(lastBytes string) []Target {
 		out = append(out, Target{Addr: addr("10.244.0." + l), Port: 80})
 	}
 	return out
-}
-
-func TestArrange(t *testing.T) {
-	for _, tt := range []struct{ name, before, now, want string }{
-		{"all are new", "", "1 2 3", "1 2 3"},
-		{"all are removed", "1 2 3", "", ""},
-		{"one is added", "1 2", "0 1 2", "1 2 0"},
-		{"one is replaced", "1 2 3", "1 3 4", "1 4 3"},
-		{"the last one fills the gap", "1 2 3 4", "2 3 4", "4 2 3"},
-		{"the last one is removed", "1 2 3", "1 2", "1 2"},
-		{"all are replaced", "1 2", "3 4", "3 4"},
-		{"only the order differs", "3 1 2", "1 2 3", "3 1 2"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := lastBytes(arrange(targetsFrom(tt.before), targetsFrom(tt.now))); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
-		})
-	}
 }
 
 // After random changes, every target has one index, and the number of changed

@@ -10,45 +10,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-func TestSourcesFor(t *testing.T) {
-	lb := []netip.Addr{addr("192.0.2.1"), addr("2001:db8::1")}
-	node := &cluster.Node{IPs: []netip.Addr{addr("172.30.0.11"), addr("fd00:30::11")}}
-	for _, tt := range []struct {
-		name         string
-		ranges, want string // separated by spaces
-		guarded      bool
-	}{
-		{"ranges of the other family only", "2001:db8::/32", "", false},
-		{"one", "198.51.100.0/24", "198.51.100.0/24", true},
-		{"host bits", "198.51.100.7/24", "198.51.100.0/24", true},
-		{"contained and equal ranges", "10.1.0.0/16 10.0.0.0/8 10.0.0.0/8 11.0.0.0/8", "10.0.0.0/8 11.0.0.0/8", true},
-		{"all clients", "10.1.0.0/16 0.0.0.0/0", "", false},
-		{"the address of this node", "172.30.0.0/24", "172.30.0.0/24 192.0.2.1/32", true},
-	} {
-		ranges, want := prefixes(tt.ranges), prefixes(tt.want)
-		svc := &cluster.Service{LoadBalancerIPs: lb, SourceRanges: ranges}
-		got, guarded := sourcesFor(nft.IPv4, &PlanInput{Node: node, Service: svc})
-		if !slices.Equal(got, want) || guarded != tt.guarded {
-			t.Errorf("%s: got %v, guarded %v; want %v, %v", tt.name, got, guarded, want, tt.guarded)
-		}
-	}
-	for _, tt := range []struct {
-		name    string
-		ranges  []netip.Prefix
-		guarded bool
-	}{
-		{"no restriction", nil, false},
-		{"no valid range", []netip.Prefix{}, true},
-		{"IPv4-mapped", prefixes("::ffff:10.0.0.0/104"), true},
-	} {
-		svc := &cluster.Service{LoadBalancerIPs: lb, SourceRanges: tt.ranges}
-		got, guarded := sourcesFor(nft.IPv4, &PlanInput{Node: node, Service: svc})
-		if got != nil || guarded != tt.guarded {
-			t.Errorf("%s: got %v, guarded %v; want none, %v", tt.name, got, guarded, tt.guarded)
-		}
-	}
-}
-
 // prefixes parses CIDRs that are separated by spaces.
 func prefixes(values string) (all []netip.Prefix) {
 	for _, v := range strings.Fields(values) {
