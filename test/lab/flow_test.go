@@ -9,107 +9,14 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-func TestOpenConnection(t *testing.T) {
-	l := labtest.New(t)
-	pod := labtest.AddPod(t, l.Node1, "pod")
-	for _, addr := range pod.Addrs() {
-		server, err := pod.ServeTCP(port)
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn, result := lab.Open(t.Context(), l.Client, "tcp", netip.AddrPortFrom(addr, port), lab.ProbeOptions{})
-		if conn == nil {
-			t.Fatal(result)
-		}
-		defer conn.Close()
-		for range 3 {
-			if got := conn.Ask(t.Context()); got.Outcome != lab.Answered || got.Answer != result.Answer {
-				t.Errorf("open connection: got %v, want %v", got, result)
-			}
-		}
-		server.Close()
-		if got := conn.Ask(t.Context()); got.Outcome == lab.Answered {
-			t.Errorf("connection to a closed server: got %v, want an error", got)
-		}
-		expect(t, lab.Refused, l.Client, "tcp", netip.AddrPortFrom(addr, port))
-	}
-}
-
-func TestFlowFollowsItsAddress(t *testing.T) {
-	l := labtest.New(t)
-	old := labtest.AddPod(t, l.Node1, "old")
-	labtest.Serve(t, port, old.Namespace)
-	var flows []*lab.Conn
-	for _, addr := range old.Addrs() {
-		flow, result := lab.Open(t.Context(), l.Client, "udp", netip.AddrPortFrom(addr, port), lab.ProbeOptions{})
-		if flow == nil || result.Answer.Server != "old" {
-			t.Fatal(result)
-		}
-		defer flow.Close()
-		flows = append(flows, flow)
-	}
-	if err := old.Remove(); err != nil {
-		t.Fatal(err)
-	}
-	next := labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "next", IPv4: old.IPv4, IPv6: old.IPv6})
-	for _, flow := range flows {
-		if got := flow.Ask(t.Context()); got.Outcome != lab.Refused {
-			t.Errorf("flow to a closed port: got %v, want refused", got)
-		}
-	}
-	labtest.Serve(t, port, next.Namespace)
-	for _, flow := range flows {
-		if got := flow.Ask(t.Context()); got.Outcome != lab.Answered || got.Answer.Server != "next" {
-			t.Errorf("flow to another pod with the same address: got %v", got)
-		}
-	}
-}
-
-// A source port can be reused immediately.
+// A source port can belong to any address.
 func TestFixedSource(t *testing.T) {
 	l := labtest.New(t)
-	labtest.Serve(t, port, l.Node1.Namespace, l.Node2.Namespace)
-	for i, source := range l.Client.Addrs() {
-		options := lab.ProbeOptions{Local: netip.AddrPortFrom(source, 40000)}
-		for range 3 {
-			for _, node := range l.Nodes() {
-				for _, protocol := range append(protocols(), "sctp") {
-					got := lab.Probe(t.Context(), l.Client, protocol, netip.AddrPortFrom(node.Addrs()[i], port),
-						options)
-					if got.Outcome != lab.Answered || got.Answer.Source != options.Local {
-						t.Errorf("%s from %s: got %v", protocol, options.Local, got)
-					}
-				}
-			}
-		}
-	}
+	labtest.Serve(t, port, l.Node1.Namespace)
 	anyAddr := lab.ProbeOptions{Local: netip.AddrPortFrom(netip.Addr{}, 40001)}
 	got := lab.Probe(t.Context(), l.Client, "udp", netip.AddrPortFrom(l.Node1.IPv6, port), anyAddr)
 	if want := netip.AddrPortFrom(l.Client.IPv6, 40001); got.Answer.Source != want {
 		t.Errorf("port 40001 of any address: got %v, want source %s", got, want)
-	}
-}
-
-// One source port can have flows to several destinations at the same time.
-func TestFlowsFromOneSource(t *testing.T) {
-	l := labtest.New(t)
-	labtest.Serve(t, port, l.Node1.Namespace, l.Node2.Namespace)
-	options := lab.ProbeOptions{Local: netip.AddrPortFrom(l.Client.IPv4, 40000)}
-	for _, protocol := range append(protocols(), "sctp") {
-		var conns []*lab.Conn
-		for _, node := range l.Nodes() {
-			conn, result := lab.Open(t.Context(), l.Client, protocol, netip.AddrPortFrom(node.IPv4, port), options)
-			if conn == nil {
-				t.Fatalf("%s to %s: %v", protocol, node.Name, result)
-			}
-			defer conn.Close()
-			conns = append(conns, conn)
-		}
-		for i, node := range l.Nodes() {
-			if got := conns[i].Ask(t.Context()); got.Answer.Server != node.Name || got.Answer.Source != options.Local {
-				t.Errorf("%s to %s: got %v", protocol, node.Name, got)
-			}
-		}
 	}
 }
 

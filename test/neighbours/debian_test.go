@@ -88,12 +88,6 @@ func (d *debian) mustRun(t *testing.T, script string) string {
 	return out
 }
 
-// daemon starts a program that ends with the system.
-func (d *debian) daemon(t *testing.T, script string) {
-	t.Helper()
-	d.mustRun(t, "("+script+") >/tmp/daemon.log 2>&1 </dev/null &")
-}
-
 // version returns the version of a package.
 func version(t *testing.T, release, pkg string) string {
 	t.Helper()

@@ -11,8 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator"
 )
 
-var update = flag.Bool("update", false, "write docs/neighbours.md")
-
 // asProgram is the environment variable that makes the test program one of the
 // two commands.
 const asProgram = "NFTPROXY_NEIGHBOURS_PROGRAM"

@@ -16,9 +16,15 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/frontend"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
 // node is a node with the proxy, a Debian system, and Services with one
@@ -42,24 +48,12 @@ type node struct {
 
 // probe is an attempt to reach a Service.
 type probe struct {
-	name    string
-	from    *lab.Namespace
-	network string
-	to      netip.AddrPort
+	name string
+	from *lab.Namespace
+	to   frontend.Frontend
 }
 
-const (
-	servicePort = 80
-	targetPort  = 8080
-)
-
-// serviceAt is a Service. Its addresses have the number.
-type serviceAt struct {
-	name     string
-	number   int
-	nodePort uint16
-	addrs    []netip.Addr // of its endpoint
-}
+const targetPort = 8080
 
 // newNode creates a node whose proxy does not run yet.
 func newNode(t *testing.T, release string) *node {
@@ -76,8 +70,8 @@ func newNode(t *testing.T, release string) *node {
 	for _, ns := range []*lab.Namespace{local.Namespace, remote.Namespace} {
 		labtest.Serve(t, targetPort, ns)
 	}
-	n.serve(serviceAt{"local", 10, 30010, local.Addrs()})
-	n.serve(serviceAt{"remote", 20, 30020, remote.Addrs()})
+	n.serve("local", 10, local.Addrs()...)
+	n.serve("remote", 20, remote.Addrs()...)
 	t.Cleanup(func() {
 		if t.Failed() {
 			log, err := os.ReadFile(n.log)
@@ -88,58 +82,48 @@ func newNode(t *testing.T, release string) *node {
 	return n
 }
 
-// serve writes the manifests of a Service and adds its probes.
-func (n *node) serve(s serviceAt) {
+// serve writes the manifests of a Service with a number, and adds its probes.
+func (n *node) serve(name string, number int, endpoints ...netip.Addr) {
 	n.t.Helper()
-	var addrs []netip.Addr
-	for _, r := range lab.ServiceRanges() {
-		addrs = append(addrs, lab.AddrIn(r, s.number))
-	}
-	text := fmt.Sprintf(`apiVersion: v1
-kind: Service
-metadata: {name: %[1]s}
-spec:
-  type: NodePort
-  clusterIP: %[2]s
-  clusterIPs: [%[2]s, "%[3]s"]
-  ipFamilies: [IPv4, IPv6]
-  ipFamilyPolicy: RequireDualStack
-  ports:
-  - {name: tcp, protocol: TCP, port: %[4]d, targetPort: %[5]d, nodePort: %[6]d}
-  - {name: udp, protocol: UDP, port: %[4]d, targetPort: %[5]d, nodePort: %[6]d}
-`, s.name, addrs[0], addrs[1], servicePort, targetPort, s.nodePort)
-	for _, addr := range s.addrs {
-		family := "IPv4"
-		if addr.Is6() {
-			family = "IPv6"
-		}
-		text += fmt.Sprintf(`---
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: %[1]s-%[2]s, labels: {kubernetes.io/service-name: %[1]s}}
-addressType: %[3]s
-endpoints: [{addresses: ["%[4]s"]}]
-ports: [{name: tcp, protocol: TCP, port: %[5]d}, {name: udp, protocol: UDP, port: %[5]d}]
-`, s.name, strings.ToLower(family), family, addr, targetPort)
-	}
-	if err := os.WriteFile(filepath.Join(n.dir, s.name+".yaml"), []byte(text), 0o644); err != nil {
+	var service corev1.Service
+	err := yaml.UnmarshalStrict(fmt.Appendf(nil, `{apiVersion: v1, kind: Service, metadata: {name: %[1]s}, spec: {
+		type: NodePort, clusterIP: 10.96.0.%[2]d, clusterIPs: [10.96.0.%[2]d, "fd00:96::%[2]x"],
+		ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack, ports: [
+		{name: tcp, protocol: TCP, port: 80, targetPort: %[3]d, nodePort: 300%[2]d},
+		{name: udp, protocol: UDP, port: 80, targetPort: %[3]d, nodePort: 300%[2]d}]}}`,
+		name, number, targetPort), &service)
+	if err != nil {
 		n.t.Fatal(err)
 	}
-	for i, addr := range addrs {
-		n.probe(s, "clusterIP", netip.AddrPortFrom(addr, servicePort), n.client.Namespace, n.lab.Client, n.at)
-		n.probe(s, "nodePort", netip.AddrPortFrom(n.at.Addrs()[i], s.nodePort), n.lab.Client)
+	text, err := yaml.Marshal(service)
+	if err != nil {
+		n.t.Fatal(err)
 	}
-}
-
-func (n *node) probe(s serviceAt, kind string, to netip.AddrPort, from ...*lab.Namespace) {
-	served := func(a netip.Addr) bool { return a.Is4() == to.Addr().Is4() }
-	if !slices.ContainsFunc(s.addrs, served) {
-		return
+	var nodes []netip.Addr
+	for i, addr := range endpoints {
+		text = fmt.Appendf(text, `---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %[1]s-%[2]d, labels: {kubernetes.io/service-name: %[1]s}}
+addressType: %[3]v
+endpoints: [{addresses: ["%[4]s"]}]
+ports: [{name: tcp, protocol: TCP, port: %[5]d}, {name: udp, protocol: UDP, port: %[5]d}]
+`, name, i, nft.FamilyOf(addr), addr, targetPort)
+		nodes = append(nodes, n.at.AddrLike(addr))
 	}
-	for _, from := range from {
-		for _, network := range []string{"tcp", "udp"} {
-			name := fmt.Sprintf("%s → %s of %s (%s %s)", from.Name, kind, s.name, network, to)
-			n.probes = append(n.probes, probe{name, from, network, to})
+	if err := os.WriteFile(filepath.Join(n.dir, name+".yaml"), text, 0o644); err != nil {
+		n.t.Fatal(err)
+	}
+	for _, to := range frontend.Of(&service, nodes...) {
+		if !slices.Contains(nodes, n.at.AddrLike(to.To.Addr())) {
+			continue // no endpoint of this family
+		}
+		clients := []*lab.Namespace{n.lab.Client}
+		if to.Kind == frontend.ClusterIP {
+			clients = append(clients, n.client.Namespace, n.at)
+		}
+		for _, from := range clients {
+			n.probes = append(n.probes, probe{fmt.Sprintf("%s → %s of %s (%v)", from.Name, to.Kind, name, to), from, to})
 		}
 	}
 }
@@ -278,26 +262,9 @@ func sortedLines(listing string) string {
 // reservedID matches the element of the set reserved-ids.
 var reservedID = regexp.MustCompile(`^[0-9a-f]+:[0-9a-f]+$`)
 
-// difference returns the lines that only one of two texts has.
+// difference returns the lines that only one of two sorted texts has.
 func difference(got, want string) string {
-	count := make(map[string]int)
-	for line := range strings.SplitSeq(got, "\n") {
-		count[line]++
-	}
-	for line := range strings.SplitSeq(want, "\n") {
-		count[line]--
-	}
-	var lines []string
-	for line, n := range count {
-		switch {
-		case n > 0:
-			lines = append(lines, "+ "+line)
-		case n < 0:
-			lines = append(lines, "- "+line)
-		}
-	}
-	slices.Sort(lines)
-	return "got + and not -:\n" + strings.Join(lines, "\n")
+	return listing.Difference(strings.Split(want, "\n"), strings.Split(got, "\n"))
 }
 
 // failing makes all attempts and returns those that fail.
@@ -307,7 +274,7 @@ func (n *node) failing(timeout time.Duration) []string {
 	var failed []string
 	for _, p := range n.probes {
 		all.Go(func() {
-			r := lab.Probe(context.Background(), p.from, p.network, p.to, lab.ProbeOptions{Timeout: timeout})
+			r := p.to.Probe(context.Background(), p.from, lab.ProbeOptions{Timeout: timeout})
 			if r.Outcome != lab.Answered {
 				mu.Lock()
 				defer mu.Unlock()

@@ -22,7 +22,7 @@ func TestRandomFirewalls(t *testing.T) {
 	n := newNode(t, "bookworm")
 	second := labtest.AddPod(t, n.lab.Node1, "second") // the client of the first pod, as doctor chooses it
 	labtest.Serve(t, targetPort, second.Namespace)
-	n.serve(serviceAt{"second", 30, 30030, second.Addrs()})
+	n.serve("second", 30, second.Addrs()...)
 	n.start()
 	n.works("without a firewall")
 	found := make(map[doctor.Result]int)

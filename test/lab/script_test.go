@@ -1,0 +1,269 @@
+package lab_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/script"
+)
+
+const port = 8080
+
+// Each script has a lab with client, node1 and node2. A place is a namespace by
+// its name, with its addresses of both families, or an address.
+//
+//	add POD NODE [bridge=NAME] [interface=NAME] [like=POD]   adds a pod, at the addresses of another one
+//	remove POD
+//	serve PLACE...                serves TCP, UDP and SCTP at port 8080
+//	stop PLACE                    ends these servers
+//	addresses POD                 returns the addresses
+//	change NODE ACTION ARG...     adds an address, an interface or a route
+//	probe PLACE,... NETWORK,... PLACE,... [port=N] => OUTCOME    all attempts have the outcome: refused, or
+//	                              "POD as SOURCE", where the source is an address and a port, or itself
+//	open NAME PLACE NETWORK PLACE,... [port=N]      keeps the connections or flows
+//	ask NAME => OUTCOME           sends on them
+func TestScripts(t *testing.T) {
+	script.Run(t, script.Suite{
+		Judges: []string{"probe", "ask"},
+		Setup: func(e *script.Env) (map[string]script.Command, error) {
+			l := labtest.New(e.T)
+			s := &stage{Lab: l, conns: map[string][]*lab.Conn{}, servers: map[string][]*lab.Server{}, pods: map[string]*lab.Pod{}}
+			s.places = map[string]*lab.Namespace{
+				"client": l.Client, "node1": l.Node1.Namespace, "node2": l.Node2.Namespace,
+			}
+			e.Defer(s.close)
+			return map[string]script.Command{
+				"add": s.add, "remove": s.remove, "serve": s.serve, "stop": s.stop, "addresses": s.addresses,
+				"change": s.change, "probe": s.probe, "open": s.open, "ask": s.ask,
+			}, nil
+		},
+	})
+}
+
+// stage is the lab of a script.
+type stage struct {
+	*lab.Lab
+	places  map[string]*lab.Namespace
+	pods    map[string]*lab.Pod
+	servers map[string][]*lab.Server
+	conns   map[string][]*lab.Conn
+}
+
+func (s *stage) close() {
+	for _, conns := range s.conns {
+		for _, c := range conns {
+			c.Close()
+		}
+	}
+}
+
+func (s *stage) node(name string) *lab.Node { return s.Nodes()[name[len(name)-1]-'1'] }
+
+func (s *stage) add(_ *script.Script, args []string) (string, error) {
+	config := lab.PodConfig{Name: args[0]}
+	for _, arg := range args[2:] {
+		switch key, value, _ := strings.Cut(arg, "="); key {
+		case "bridge":
+			config.Bridge = value
+		case "interface":
+			config.HostInterface = value
+		case "like":
+			config.IPv4, config.IPv6 = s.pods[value].IPv4, s.pods[value].IPv6
+		}
+	}
+	pod, err := s.node(args[1]).AddPodWith(config)
+	if err == nil {
+		s.pods[args[0]], s.places[args[0]] = pod, pod.Namespace
+	}
+	return "", err
+}
+
+func (s *stage) remove(_ *script.Script, args []string) (string, error) {
+	return "", s.pods[args[0]].Remove()
+}
+
+func (s *stage) serve(_ *script.Script, args []string) (string, error) {
+	for _, name := range args {
+		at := s.places[name]
+		for _, serve := range []func(uint16) (*lab.Server, error){at.ServeTCP, at.ServeUDP, at.ServeSCTP} {
+			server, err := serve(port)
+			if err != nil {
+				return "", err
+			}
+			s.servers[name] = append(s.servers[name], server)
+		}
+	}
+	return "", nil
+}
+
+func (s *stage) stop(_ *script.Script, args []string) (string, error) {
+	for _, server := range s.servers[args[0]] {
+		server.Close()
+	}
+	return "", nil
+}
+
+func (s *stage) addresses(_ *script.Script, args []string) (string, error) {
+	return fmt.Sprint(s.pods[args[0]].IPv4, " ", s.pods[args[0]].IPv6), nil
+}
+
+// change is the step change:
+//
+//	change NODE address PREFIX
+//	change NODE interface NAME PREFIX...    adds an interface with addresses
+//	change NODE remove-interface NAME
+//	change NODE blackhole PLACE             drops packets
+//	change NODE unreachable PREFIX          returns ICMP errors
+//	change PLACE route PLACE PLACE          leads to the former through the latter
+func (s *stage) change(_ *script.Script, args []string) (_ string, err error) {
+	at, what := s.places[args[0]], args[2:]
+	switch args[1] {
+	case "address":
+		err = at.AddAddr(netip.MustParsePrefix(what[0]))
+	case "interface":
+		var addrs []netip.Prefix
+		for _, text := range what[1:] {
+			addrs = append(addrs, netip.MustParsePrefix(text))
+		}
+		err = s.node(args[0]).AddInterface(what[0], addrs...)
+	case "remove-interface":
+		err = s.node(args[0]).RemoveInterface(what[0])
+	case "unreachable":
+		to := netip.MustParsePrefix(what[0])
+		mask := net.CIDRMask(to.Bits(), to.Addr().BitLen())
+		err = at.Do(func() error {
+			return netlink.RouteReplace(&netlink.Route{
+				Dst: &net.IPNet{IP: to.Addr().AsSlice(), Mask: mask}, Type: unix.RTN_UNREACHABLE,
+			})
+		})
+	default:
+		for _, addr := range s.addrs(what[0]) {
+			to := netip.PrefixFrom(addr, addr.BitLen())
+			if args[1] == "blackhole" {
+				err = at.Blackhole(to)
+			} else {
+				err = at.ReplaceRoute(to, s.places[what[1]].AddrLike(addr))
+			}
+			if err != nil {
+				return "", err
+			}
+		}
+	}
+	return "", err
+}
+
+// addrs returns the addresses of places.
+func (s *stage) addrs(names string) (all []netip.Addr) {
+	for name := range strings.SplitSeq(names, ",") {
+		if place := s.places[name]; place != nil {
+			all = append(all, place.Addrs()...)
+		} else {
+			all = append(all, netip.MustParseAddr(name))
+		}
+	}
+	return all
+}
+
+// options returns the options of attempts, which may have a source port.
+func options(args []string, from *lab.Namespace, to netip.Addr) (o lab.ProbeOptions, err error) {
+	for _, arg := range args {
+		number, err := strconv.ParseUint(strings.TrimPrefix(arg, "port="), 10, 16)
+		if err != nil {
+			return o, err
+		}
+		o.Local = netip.AddrPortFrom(from.AddrLike(to), uint16(number))
+	}
+	return o, nil
+}
+
+func (s *stage) probe(running *script.Script, args []string) (string, error) {
+	arrow := slices.Index(args, "=>")
+	want := strings.Join(args[arrow+1:], " ")
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	failed := ""
+	for from := range strings.SplitSeq(args[0], ",") {
+		for network := range strings.SplitSeq(args[1], ",") {
+			for _, addr := range s.addrs(args[2]) {
+				at := s.places[from]
+				o, err := options(args[3:arrow], at, addr)
+				if err != nil {
+					return "", err
+				}
+				if want == lab.TimedOut.String() {
+					o.Timeout = 400 * time.Millisecond
+				}
+				wait.Go(func() {
+					r := lab.Probe(context.Background(), at, network, netip.AddrPortFrom(addr, port), o)
+					if got := s.outcome(r, at); got != want {
+						mu.Lock()
+						defer mu.Unlock()
+						failed += fmt.Sprintf("%s %s to %v: got %s (%v), want %s\n", network, from, addr, got, r, want)
+					}
+				})
+				if o.Local.IsValid() { // attempts from one port are made in turn
+					wait.Wait()
+				}
+			}
+		}
+	}
+	wait.Wait()
+	if failed != "" {
+		running.Fatalf("%s", failed)
+	}
+	return "", nil
+}
+
+// outcome describes the result of an attempt.
+func (s *stage) outcome(r lab.Result, from *lab.Namespace) string {
+	switch {
+	case r.Outcome != lab.Answered:
+		return r.Outcome.String()
+	case slices.Contains(from.Addrs(), r.Answer.Source.Addr()) && r.Answer.Source.Port() != 40000:
+		return r.Answer.Server + " as itself"
+	}
+	return fmt.Sprintf("%s as %v", r.Answer.Server, r.Answer.Source)
+}
+
+func (s *stage) open(_ *script.Script, args []string) (string, error) {
+	from := s.places[args[1]]
+	for _, addr := range s.addrs(args[3]) {
+		o, err := options(args[4:], from, addr)
+		if err != nil {
+			return "", err
+		}
+		conn, r := lab.Open(context.Background(), from, args[2], netip.AddrPortFrom(addr, port), o)
+		if conn == nil {
+			return "", fmt.Errorf("%s to %v: %v", args[2], addr, r)
+		}
+		s.conns[args[0]] = append(s.conns[args[0]], conn)
+	}
+	return "", nil
+}
+
+func (s *stage) ask(_ *script.Script, args []string) (string, error) {
+	for _, conn := range s.conns[args[0]] {
+		r := conn.Ask(context.Background())
+		got := r.Outcome.String()
+		if r.Outcome == lab.Answered {
+			got = r.Answer.Server
+		}
+		if want := strings.Join(args[2:], " "); got != want {
+			return "", fmt.Errorf("%v: got %v, want %s", conn.RemoteAddr(), r, want)
+		}
+	}
+	return "", nil
+}
