@@ -19,9 +19,9 @@ import (
 // The test program runs these programs if it is called by their names.
 const (
 	demoProgram         = "nftproxy-demo"
-	kubeProxyProgram    = "nftproxy-kube-proxy"
-	masqueradingProgram = "nftproxy-kube-proxy-masquerade-all"
-	brokenProgram       = "nftproxy-kube-proxy-broken"
+	kubeProxyProgram    = "kube-proxy"
+	masqueradingProgram = "kube-proxy-masquerade-all"
+	brokenProgram       = "kube-proxy-broken"
 )
 
 func TestMain(m *testing.M) {
@@ -40,16 +40,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is a demo under test.
+// process is a demo under test. Its output is in two files.
 type process struct {
-	*testing.T
+	testing.TB
 	name, folder string
 	cmd          *exec.Cmd
 	ended        chan struct{}
 }
 
 // program returns the test program under another name.
-func program(t *testing.T, name string) string {
+func program(t testing.TB, name string) string {
 	self, err := os.Executable()
 	path := filepath.Join(t.TempDir(), name)
 	if err := errors.Join(err, os.Symlink(self, path)); err != nil {
@@ -62,33 +62,36 @@ var demos atomic.Int32
 
 func newName() string { return fmt.Sprintf("demo-test-%d-%d", os.Getpid(), demos.Add(1)) }
 
-// start starts a demo. Its output is in two files, unless stdout is not nil.
-func start(t *testing.T, name, kubeProxy string, stdout *os.File, flags ...string) *process {
+// start starts a demo.
+func start(t testing.TB, name, kubeProxy string, flags ...string) *process {
 	t.Helper()
-	p := &process{T: t, name: name, folder: t.TempDir(), ended: make(chan struct{})}
-	flags = append(flags, "--name", name, "--kube-proxy", program(t, kubeProxy))
-	p.cmd = exec.Command(program(t, demoProgram), flags...)
+	p := &process{TB: t, name: name, folder: t.TempDir(), ended: make(chan struct{})}
+	p.cmd = exec.Command(program(t, demoProgram),
+		append(flags, "--name", name, "--kube-proxy", program(t, kubeProxy))...)
 	out, outErr := os.Create(p.folder + "/stdout")
 	log, logErr := os.Create(p.folder + "/stderr")
 	p.cmd.Stdout, p.cmd.Stderr = out, log
-	if stdout != nil {
-		p.cmd.Stdout = stdout
-	}
-	if err := errors.Join(outErr, logErr, p.cmd.Start()); err != nil {
-		t.Fatal(err)
+	p.run(errors.Join(outErr, logErr))
+	return p
+}
+
+// run starts the demo unless there was an error.
+func (p *process) run(err error) {
+	p.Helper()
+	if err := errors.Join(err, p.cmd.Start()); err != nil {
+		p.Fatal(err)
 	}
 	go func() {
 		p.cmd.Wait()
 		close(p.ended)
 	}()
-	t.Cleanup(func() {
+	p.Cleanup(func() {
 		p.cmd.Process.Signal(syscall.SIGTERM)
 		<-p.ended
-		if t.Failed() {
-			t.Logf("standard output:\n%s\nstandard error:\n%s", p.read("stdout"), p.read("stderr"))
+		if p.Failed() {
+			p.Logf("standard output:\n%s\nstandard error:\n%s", p.read("stdout"), p.read("stderr"))
 		}
 	})
-	return p
 }
 
 // read returns the demo's standard output or error.
@@ -100,28 +103,12 @@ func (p *process) read(file string) string {
 	return string(data)
 }
 
-// await waits until a condition is met.
-func (p *process) await(met func(*process) bool) {
-	p.Helper()
-	for !met(p) {
-		select {
-		case <-p.ended:
-			p.Fatalf("demo ended early: %v", p.cmd.ProcessState)
-		case <-time.After(2 * time.Millisecond):
-		}
+// await waits until a condition is met, and reports whether it was before the
+// demo ended.
+func (p *process) await(met func() bool) bool {
+	for deadline := time.Now().Add(time.Minute); !met() && time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 	}
-}
-
-func printed(text string) func(*process) bool {
-	return func(p *process) bool { return strings.Contains(p.read("stdout"), text) }
-}
-
-func exists(prefix, suffix string) func(*process) bool {
-	return func(p *process) bool { return len(matches(prefix+p.name+suffix)) > 0 }
-}
-
-func running(count int) func(*process) bool {
-	return func(p *process) bool { return len(p.kubeProxies()) == count }
+	return met()
 }
 
 func matches(pattern string) []string {
@@ -140,89 +127,16 @@ func (p *process) kubeProxies() []string {
 	})
 }
 
-// expectEnd checks the exit code, a text on the standard error, and that
-// nothing remains of the demo.
-func (p *process) expectEnd(code int, text string) {
-	p.Helper()
+// end waits for the end, and returns an error if the exit code or a text on the
+// standard error is another one, or if something remains of the demo.
+func (p *process) end(code, text string) error {
 	<-p.ended
 	left := slices.Concat(p.kubeProxies(), matches("/run/netns/"+p.name+".*"), matches("/run/*"+p.name))
-	if len(left) > 0 {
-		p.Errorf("left behind: %q", left)
+	errs := strings.Join(strings.Fields(p.read("stderr")), " ")
+	if got := fmt.Sprint(p.cmd.ProcessState.ExitCode()); got != code || !strings.Contains(errs, text) || len(left) > 0 {
+		return fmt.Errorf("got exit code %s, error %q, and left behind %q", got, errs, left)
 	}
-	if got := p.cmd.ProcessState.ExitCode(); got != code || !strings.Contains(p.read("stderr"), text) {
-		p.Errorf("got exit code %d and error %q, want %d and %q", got, p.read("stderr"), code, text)
-	}
-}
-
-func TestTour(t *testing.T) {
-	t.Parallel()
-	p := start(t, newName(), kubeProxyProgram, nil, "--keep")
-	p.await(printed("ip netns exec " + p.name + ".node1 bash"))
-	second := start(t, p.name, kubeProxyProgram, nil)
-	<-second.ended
-	if want := "another lab has the name " + p.name; !strings.Contains(second.read("stderr"), want) {
-		t.Errorf("got error %q of a second demo with the same name, want %q", second.read("stderr"), want)
-	}
-	if !running(2)(p) {
-		t.Errorf("got kube-proxies %q, want two", p.kubeProxies())
-	}
-	p.cmd.Process.Signal(syscall.SIGINT)
-	p.expectEnd(exitOK, "")
-	for _, want := range []string{"1. The cluster", "9. The table", "goto balance-3", "91 of 91 checks passed"} {
-		if !printed(want)(p) {
-			t.Errorf("got no %q", want)
-		}
-	}
-	if printed("FAILED")(p) {
-		t.Error("got failed checks")
-	}
-}
-
-// Pods must see the address of the toolbox, not of its node.
-func TestWrongProxy(t *testing.T) {
-	t.Parallel()
-	p := start(t, newName(), masqueradingProgram, nil)
-	p.expectEnd(exitFailed, "checks failed")
-	want := "FAILED: toolbox to shop/web, ClusterIP, tcp over IPv4: pods see node2, want toolbox"
-	if !printed(want)(p) {
-		t.Errorf("got no %q", want)
-	}
-}
-
-func TestBrokenProxy(t *testing.T) {
-	t.Parallel()
-	p := start(t, newName(), brokenProgram, nil)
-	p.expectEnd(exitFailed, "ended (exit status 3); its log:\na line of the log")
-}
-
-func TestInterrupted(t *testing.T) {
-	for i, moment := range []struct {
-		name string
-		met  func(*process) bool
-	}{
-		{"client exists", exists("/run/netns/", ".client")},
-		{"folder exists", exists("/run/nftproxy-", "")},
-		{"last pod exists", exists("/run/netns/", ".toolbox")},
-		{"one proxy runs", running(1)},
-		{"both proxies run", running(2)},
-		{"calls", printed("3. Who answers")},
-		{"clients connect", printed("5. Scaling")},
-		{"UDP flows", printed("6. The endpoint")},
-		{"proxy is killed", func(p *process) bool { return printed("7. kube-proxy")(p) && running(1)(p) }},
-		{"rules are flushed", printed("nft flush ruleset")},
-		{"nft runs", printed("9. The table")},
-	} {
-		t.Run(moment.name, func(t *testing.T) {
-			t.Parallel()
-			p := start(t, newName(), kubeProxyProgram, nil)
-			p.await(moment.met)
-			for range 1 + i%3*10 { // more signals must not interrupt the cleanup
-				p.cmd.Process.Signal([]os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}[i%3])
-				time.Sleep(time.Millisecond)
-			}
-			p.expectEnd(exitInterrupted, "interrupted; everything is cleaned up")
-		})
-	}
+	return nil
 }
 
 func TestClosedOutput(t *testing.T) {
@@ -231,33 +145,15 @@ func TestClosedOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, newName(), kubeProxyProgram, writer)
+	p := &process{TB: t, name: newName(), folder: t.TempDir(), ended: make(chan struct{})}
+	p.cmd = exec.Command(program(t, demoProgram), "--name", p.name, "--kube-proxy", program(t, kubeProxyProgram))
+	log, err := os.Create(p.folder + "/stderr")
+	p.cmd.Stdout, p.cmd.Stderr = writer, log
+	p.run(errors.Join(err, os.WriteFile(p.folder+"/stdout", nil, 0o600)))
 	writer.Close()
 	reader.Read(make([]byte, 10))
 	reader.Close()
-	p.expectEnd(exitFailed, "broken pipe")
-}
-
-// The kernel ends the processes of a demo that is killed. The next demo removes
-// the rest.
-func TestKilled(t *testing.T) {
-	t.Parallel()
-	p := start(t, newName(), kubeProxyProgram, nil)
-	p.await(printed("5. Scaling"))
-	p.cmd.Process.Kill()
-	<-p.ended
-	for deadline := time.Now().Add(10 * time.Second); !running(0)(p) && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
+	if err := p.end("1", "broken pipe"); err != nil {
+		t.Error(err)
 	}
-	stray := "/run/nftproxy-" + p.name + "/stray.yaml"
-	if err := os.WriteFile(stray, nil, 0o644); err != nil || !running(0)(p) {
-		t.Fatalf("got error %v and kube-proxies %q, want the folder of the killed demo only", err, p.kubeProxies())
-	}
-	next := start(t, p.name, kubeProxyProgram, nil)
-	next.await(printed("3. Who answers"))
-	if len(matches(stray)) > 0 {
-		t.Error("got files of the killed demo in the next one")
-	}
-	next.cmd.Process.Signal(syscall.SIGINT)
-	next.expectEnd(exitInterrupted, "")
 }

@@ -40,7 +40,9 @@ func TestScripts(t *testing.T) {
 		Judges: []string{"probe", "ask"},
 		Setup: func(e *script.Env) (map[string]script.Command, error) {
 			l := labtest.New(e.T)
-			s := &stage{Lab: l, conns: map[string][]*lab.Conn{}, servers: map[string][]*lab.Server{}, pods: map[string]*lab.Pod{}}
+			s := &stage{
+				Lab: l, conns: map[string][]*lab.Conn{}, servers: map[string][]*lab.Server{}, pods: map[string]*lab.Pod{},
+			}
 			s.places = map[string]*lab.Namespace{
 				"client": l.Client, "node1": l.Node1.Namespace, "node2": l.Node2.Namespace,
 			}

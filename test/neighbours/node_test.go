@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/frontend"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
@@ -105,10 +104,10 @@ func (n *node) serve(name string, number int, endpoints ...netip.Addr) {
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: %[1]s-%[2]d, labels: {kubernetes.io/service-name: %[1]s}}
-addressType: %[3]v
+addressType: %[3]s
 endpoints: [{addresses: ["%[4]s"]}]
 ports: [{name: tcp, protocol: TCP, port: %[5]d}, {name: udp, protocol: UDP, port: %[5]d}]
-`, name, i, nft.FamilyOf(addr), addr, targetPort)
+`, name, i, map[bool]string{true: "IPv4", false: "IPv6"}[addr.Is4()], addr, targetPort)
 		nodes = append(nodes, n.at.AddrLike(addr))
 	}
 	if err := os.WriteFile(filepath.Join(n.dir, name+".yaml"), text, 0o644); err != nil {
@@ -118,12 +117,13 @@ ports: [{name: tcp, protocol: TCP, port: %[5]d}, {name: udp, protocol: UDP, port
 		if !slices.Contains(nodes, n.at.AddrLike(to.To.Addr())) {
 			continue // no endpoint of this family
 		}
-		clients := []*lab.Namespace{n.lab.Client}
-		if to.Kind == frontend.ClusterIP {
-			clients = append(clients, n.client.Namespace, n.at)
+		clients := []*lab.Namespace{n.client.Namespace, n.at, n.lab.Client}
+		if to.Kind == frontend.NodePort {
+			clients = clients[2:]
 		}
 		for _, from := range clients {
-			n.probes = append(n.probes, probe{fmt.Sprintf("%s → %s of %s (%v)", from.Name, to.Kind, name, to), from, to})
+			what := fmt.Sprintf("%s → %s of %s (%v)", from.Name, to.Kind, name, to)
+			n.probes = append(n.probes, probe{what, from, to})
 		}
 	}
 }
