@@ -41,7 +41,8 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *script.Env) (map[string]script.Command, error) {
 			l := labtest.New(e.T)
 			s := &stage{
-				Lab: l, conns: map[string][]*lab.Conn{}, servers: map[string][]*lab.Server{}, pods: map[string]*lab.Pod{},
+				Lab: l, pods: map[string]*lab.Pod{},
+				conns: map[string][]*lab.Conn{}, servers: map[string][]*lab.Server{},
 			}
 			s.places = map[string]*lab.Namespace{
 				"client": l.Client, "node1": l.Node1.Namespace, "node2": l.Node2.Namespace,
