@@ -106,7 +106,8 @@ func (p *process) read(file string) string {
 // await waits until a condition is met, and reports whether it was before the
 // demo ended.
 func (p *process) await(met func() bool) bool {
-	for deadline := time.Now().Add(time.Minute); !met() && time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !met() && time.Now().Before(deadline); {
+		time.Sleep(2 * time.Millisecond)
 	}
 	return met()
 }

@@ -51,7 +51,8 @@ func TestScripts(t *testing.T) {
 				return p.await(func() bool { return strings.Contains(p.read("stdout"), text) })
 			}),
 			"await-file": must(func(args []string) bool {
-				return p.await(func() bool { return len(matches(strings.ReplaceAll(args[0], "NAME", p.name))) > 0 })
+				file := strings.ReplaceAll(args[0], "NAME", p.name)
+				return p.await(func() bool { return len(matches(file)) > 0 })
 			}),
 			"await-proxies": must(func(args []string) bool {
 				return p.await(func() bool { return strconv.Itoa(len(p.kubeProxies())) == args[0] })
@@ -70,7 +71,8 @@ func TestScripts(t *testing.T) {
 				return "", p.end(args[0], strings.Join(args[1:], " "))
 			},
 			"printed": must(func(args []string) bool {
-				return !slices.ContainsFunc(args, func(text string) bool { return !strings.Contains(p.read("stdout"), text) })
+				missing := func(text string) bool { return !strings.Contains(p.read("stdout"), text) }
+				return !slices.ContainsFunc(args, missing)
 			}),
 			"stray":        must(func([]string) bool { return os.WriteFile(stray(), nil, 0o644) == nil }),
 			"stray-exists": must(func([]string) bool { return len(matches(stray())) > 0 }),
