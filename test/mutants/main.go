@@ -47,6 +47,7 @@ type mutant struct {
 var (
 	only    = flag.String("run", "", "regular expression: run only the mutants whose name or file matches")
 	all     = flag.Bool("all", false, "run all packages, also after one noticed the mutant")
+	trust   = flag.Bool("trust", false, "do not run the tests without a mutant first")
 	names   = flag.Bool("list", false, "print the names of the mutants")
 	timeout = flag.Duration("timeout", 5*time.Minute, "time limit of the tests of a package")
 )
@@ -140,6 +141,9 @@ func (m *mutant) test(dir string, packages []string) (noticed bool, err error) {
 	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(dir, m.File): broken}})
 	err = errors.Join(err, os.WriteFile(broken, text, 0o600), os.WriteFile(overlay, replace, 0o600))
 	for i := 0; i < len(packages) && err == nil && (!noticed || *all); i++ {
+		if err = passes(dir, packages[i]); err != nil {
+			break
+		}
 		start, by := time.Now(), ""
 		if by, err = failures(dir, overlay, packages[i]); err == nil {
 			noticed = noticed || by != ""
@@ -153,13 +157,30 @@ func (m *mutant) test(dir string, packages []string) (noticed bool, err error) {
 	return noticed, err
 }
 
+var passed = make(map[string]bool) // packages whose tests pass without a mutant
+
+// passes returns an error if the tests of a package fail without a mutant.
+func passes(dir, pkg string) error {
+	if passed[pkg] || *trust {
+		return nil
+	}
+	passed[pkg] = true
+	by, err := failures(dir, "", pkg)
+	if by != "" {
+		err = fmt.Errorf("the tests of %s fail without a mutant: %s", pkg, by)
+	}
+	return err
+}
+
 var failedTest = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)|^(panic: .*|\t\t\S+ \(.*\)$)`)
 
 // failures returns the first tests of a package that fail, "" if all pass.
 func failures(dir, overlay, pkg string) (string, error) {
 	cmd := exec.Command("go", "test", "-count=1", "-failfast", "-vet=off", fmt.Sprint("-timeout=", *timeout), pkg)
-	// The tests that start the command build it with the fault, too.
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-overlay="+overlay)
+	cmd.Dir = dir
+	if overlay != "" { // the tests that start the command build it with the fault, too
+		cmd.Env = append(os.Environ(), "GOFLAGS=-overlay="+overlay)
+	}
 	out, err := cmd.CombinedOutput()
 	switch {
 	case err == nil:
