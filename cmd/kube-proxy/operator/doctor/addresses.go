@@ -119,9 +119,9 @@ func ownersOf(claimed map[claim]bool, clusterIPs map[netip.Addr]cluster.ServiceN
 				owners[c] = thisNode
 			case known && isPod(pods, c.addr, out):
 				owners[c] = "an address of a pod"
-			case isClusterIP && other != c.service:
+			case isClusterIP: // of another Service: a Service has each address once
 				owners[c] = "the ClusterIP of " + other.String()
-			case !isClusterIP && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(c.addr) }):
+			case slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(c.addr) }):
 				owners[c] = "in a service CIDR"
 			}
 		}

@@ -4,18 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/proxier/translate"
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
@@ -24,6 +32,8 @@ import (
 //
 //	node [OPTION]               makes a healthy node; the options are in detections and hosts=N
 //	proxy [FILE]                makes the proxy run, with a status in YAML
+//	services FILE               makes the proxy serve Services
+//	busy                        makes the proxy fail to list its Services
 //	root DIR                    makes the checks read DIR/proc and DIR/sys
 //	check NAME RESULT [TEXT]    runs a check; the result is ok, info, warn, fail or skipped,
 //	                            and the reason or the details contain the text
@@ -34,7 +44,8 @@ func TestScripts(t *testing.T) {
 		s := &state{t: e.T}
 		s.config.ProxyError = errors.New("nothing listens")
 		return map[string]script.Command{
-			"node": s.node, "proxy": s.proxy, "root": s.root, "check": s.check, "iptables": s.iptables,
+			"node": s.node, "proxy": s.proxy, "services": s.services, "busy": s.busy, "root": s.root,
+			"check": s.check, "iptables": s.iptables,
 		}, nil
 	}})
 }
@@ -75,6 +86,46 @@ func (s *state) proxy(sc *script.Script, args []string) (string, error) {
 		return "", nil
 	}
 	return "", yaml.UnmarshalStrict([]byte(sc.ReadFile(args[0])), s.config.Proxy)
+}
+
+func (s *state) services(sc *script.Script, args []string) (string, error) {
+	tables, err := table.New(table.Config{Rules: tabletest.Rules()}, nft.IPv4, nft.IPv6)
+	if err != nil {
+		return "", err
+	}
+	views := make(map[cluster.ServiceName]*table.ServiceView)
+	for text := range strings.SplitSeq(sc.ReadFile(args[0]), "---\n") {
+		var object corev1.Service
+		if err := yaml.UnmarshalStrict([]byte(text), &object); err != nil {
+			return "", err
+		}
+		for _, t := range tables {
+			svc := translate.ParseService(&object).Service
+			t.SetService(svc)
+			if view, ok := t.Service(svc.Name); ok && views[svc.Name] == nil {
+				views[svc.Name] = &view
+			} else if ok {
+				views[svc.Name].Add(&view)
+			}
+		}
+	}
+	s.config.Services = func(context.Context) iter.Seq2[*table.ServiceView, error] {
+		return func(yield func(*table.ServiceView, error) bool) {
+			for _, name := range slices.SortedFunc(maps.Keys(views), cluster.ServiceName.Compare) {
+				if !yield(views[name], nil) {
+					return
+				}
+			}
+		}
+	}
+	return "", nil
+}
+
+func (s *state) busy(*script.Script, []string) (string, error) {
+	s.config.Services = func(context.Context) iter.Seq2[*table.ServiceView, error] {
+		return func(yield func(*table.ServiceView, error) bool) { yield(nil, errors.New("busy")) }
+	}
+	return "", nil
 }
 
 func (s *state) root(sc *script.Script, args []string) (string, error) {
