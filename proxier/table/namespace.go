@@ -100,7 +100,7 @@ func (d *desired) forgetReleased(c *keep.Commit) {
 	}
 	for _, change := range c.Changes {
 		p, before := change.Owner.(*portState), planOf(change.Before)
-		if before == nil {
+		if before == nil || before == planOf(change.Next) { // the kernel keeps it
 			continue
 		}
 		for _, f := range before.Frontends {

@@ -124,6 +124,7 @@ func (q *queue) turns(now time.Time, burst time.Duration) turns {
 	var t turns
 	for _, a := range q.accounts {
 		if a.wait(now, burst) == 0 {
+			a.served = max(a.served, q.clock) // others were served while it had debt
 			t = append(t, a)
 		}
 	}
