@@ -231,12 +231,14 @@ mutants: setup ## Break the product in 200 ways and see which tests notice (root
 	@go run ./test/mutants -run '$(RUN)'
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for FUZZTIME (30s) each.
+fuzz: ## Run every fuzz target for FUZZTIME (30s) each, and the long forms of random tests (root).
 	@for package in $$(go list ./...); do \
 	  for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz'); do \
 	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(FUZZTIME),30s) $$package || exit 1; \
 	  done; \
 	done
+	go test -count=1 -timeout 1h -run TestRandomClusters ./cmd/kube-proxy/operator/explain -clusters=200
+	go test -count=1 -timeout 1h -run TestRandomFaults ./proxier/table -histories=500
 
 .PHONY: golden
 golden: ## Update the golden files. Read the difference before you commit it.

@@ -25,7 +25,8 @@ const Namespace = metav1.NamespaceDefault
 type App struct {
 	// Slot is its number, from which its name and addresses follow.
 	Slot int
-	// Live is the Service in the API, after the requests of objects.API.
+	// Live is the Service in the API, after the requests of objects.API. It
+	// stays after the Service is deleted: see InAPI.
 	Live *corev1.Service
 
 	config  *Config
@@ -129,6 +130,14 @@ func (a *App) Service() *corev1.Service {
 	}
 	a.restrictPorts(s)
 	return s
+}
+
+// InAPI returns the Service in the API, nil if there is none.
+func (a *App) InAPI() *corev1.Service {
+	if a.kind() == absent {
+		return nil
+	}
+	return a.Live
 }
 
 func (a *App) setFamilies(s *corev1.Service) {

@@ -1,6 +1,7 @@
 package random
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -86,10 +87,7 @@ func Pass(to cluster.Sink, before, after *State) {
 func (s *State) Served() (services []*cluster.Service, endpoints map[cluster.ServiceName][]*cluster.Endpoint) {
 	endpoints = map[cluster.ServiceName][]*cluster.Endpoint{}
 	for _, a := range s.Apps {
-		service := a.Live
-		if service == nil {
-			service = a.Service()
-		}
+		service := cmp.Or(a.InAPI(), a.Service())
 		if service != nil {
 			if svc := translate.ParseService(service).Service; svc != nil {
 				services = append(services, svc)

@@ -41,8 +41,8 @@ func (s step) report(a *random.App, differences []difference) string {
 			"allowed", d.want, proxies()[d.side], d.got)
 	}
 	fmt.Fprintf(&text, "changes: %s\nconfiguration:\n%s", strings.Join(s.changes, ", "), s.config)
-	if a != nil && a.Live != nil {
-		live := a.Live.DeepCopy()
+	if a != nil && a.InAPI() != nil {
+		live := a.InAPI().DeepCopy()
 		live.ManagedFields = nil
 		text.WriteString(random.YAML(live) + random.YAML(a.Slices()))
 	}

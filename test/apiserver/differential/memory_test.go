@@ -137,12 +137,12 @@ func (j *judge) remembered(m *memory, certain bool) outcomes {
 // isCertain reports whether at most one object of an app has changed. If there
 // were more changes, each proxy may have synced between them.
 func isCertain(before, after *random.App) bool {
-	if after == nil || before.Live == nil || after.Live == nil {
+	if after == nil || before.InAPI() == nil || after.InAPI() == nil {
 		return false
 	}
 	changes := len(random.Differences(
 		&random.State{Apps: []*random.App{before}}, &random.State{Apps: []*random.App{after}}))
-	return changes <= 1 && before.Live.UID == after.Live.UID
+	return changes <= 1 && before.InAPI().UID == after.InAPI().UID
 }
 
 func (s *side) review(ctx context.Context, m *memory) string {

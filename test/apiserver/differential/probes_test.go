@@ -54,10 +54,10 @@ func (s *side) probes(g *random.Generator, before, after *random.State) (all []p
 	}
 	for _, a := range after.Apps {
 		all = append(all, other(toHealthCheck, "http", netip.AddrPortFrom(s.Node1.IPv4, uint16(31500+a.Slot)), a))
-		if a.Live == nil {
+		if a.InAPI() == nil {
 			continue
 		}
-		if addr, err := netip.ParseAddr(a.Live.Spec.ClusterIP); err == nil {
+		if addr, err := netip.ParseAddr(a.InAPI().Spec.ClusterIP); err == nil {
 			negative = append(negative, s.fromAll(other(toWrongPort, "tcp", netip.AddrPortFrom(addr, 9999), a))...)
 		}
 	}
@@ -101,15 +101,15 @@ func claimsOf(s *random.State) map[string]probe {
 	nodes := append(slices.Concat(random.NodeAddrs(), random.SecondAddrs()),
 		netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())
 	for _, a := range s.Apps {
-		if a.Live == nil {
+		if a.InAPI() == nil {
 			continue
 		}
-		for _, f := range frontend.Of(a.Live, nodes...) {
+		for _, f := range frontend.Of(a.InAPI(), nodes...) {
 			other, contested := all[f.String()]
 			if random.IsRouted(f.To.Addr()) {
 				all[f.String()] = probe{
 					Frontend: f, app: a, contested: contested && (other.contested || other.app != a),
-					affinity: a.Live.Spec.SessionAffinity == corev1.ServiceAffinityClientIP,
+					affinity: a.InAPI().Spec.SessionAffinity == corev1.ServiceAffinityClientIP,
 				}
 			}
 		}
