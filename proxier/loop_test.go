@@ -83,7 +83,8 @@ func TestRestAfter(t *testing.T) {
 	}
 }
 
-// While syncs fail, the number of triggers is limited.
+// While syncs fail, the number of triggers is limited. The next sync that
+// succeeds measures each of them once.
 func TestTriggersOfFailingSyncs(t *testing.T) {
 	p, err := assemble(sampleConfig(), nft.IPv4)
 	if err != nil {
@@ -96,6 +97,13 @@ func TestTriggersOfFailingSyncs(t *testing.T) {
 	}
 	if len(f.triggers) != maxTriggers {
 		t.Errorf("got %d triggers, want %d", len(f.triggers), maxTriggers)
+	}
+	for range 2 {
+		f.ended(keep.SyncResult{Family: nft.IPv4})
+		family := gather(t, p.Metrics())["kubeproxy_network_programming_duration_seconds"]
+		if n := family.Metric[0].Histogram.GetSampleCount(); n != maxTriggers {
+			t.Errorf("got %d measured triggers, want %d", n, maxTriggers)
+		}
 	}
 }
 
