@@ -18,7 +18,7 @@ func TestDocs(t *testing.T) {
 		{"markdown", "nftproxy_", ".md", "--timeout TIME"},
 	} {
 		dir := filepath.Join(t.TempDir(), "new", "docs")
-		if got := run("docs --format " + f.format + " " + dir); got != "" {
+		if got := run("docs", "--format", f.format, dir); got != "" {
 			t.Fatalf("%s: got %s", f.format, got)
 		}
 		verbs := verb.FindAllStringSubmatch(run("--help"), -1)
@@ -52,7 +52,7 @@ func TestDocsErrors(t *testing.T) {
 		"docs /dev/null/nftproxy":    "mkdir /dev/null: not a directory",
 		"docs --format man one two ": "docs needs one argument, the directory; got 2",
 	} {
-		if got, want := run(commandLine), "nftproxy: "+want+"\nexit code 1\n"; got != want {
+		if got, want := run(strings.Fields(commandLine)...), "nftproxy: "+want+"\nexit code 1\n"; got != want {
 			t.Errorf("%s: got %q, want %q", commandLine, got, want)
 		}
 	}

@@ -3,7 +3,6 @@ package operator_test
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,8 +10,6 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
-	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -51,46 +48,16 @@ func TestExplainDifference(t *testing.T) {
 	serve(t, table.Config{Rules: tabletest.Rules()})
 	proxy := &emptyProxy{}
 	listen(t, proxy.page())
-	const command, fate = "explain 10.96.0.10:80", "ANSWER  one of 3 endpoints"
+	const fate = "ANSWER  one of 3 endpoints"
 	const difference = "KERNEL  differs from the table that the proxy wants, in chain nat-prerouting\n" +
 		"        kernel: jump services\n        proxy:  no such rule\n"
-	got := run(command)
+	got := run("explain", "10.96.0.10:80")
 	if !strings.Contains(got, fate) || !strings.Contains(got, difference) || proxy.questions.Load() != 4 {
 		t.Errorf("after %d questions: got\n%s\nwant\n%s", proxy.questions.Load(), got, difference)
 	}
 	proxy.err = errors.New("the proxy has no time")
 	const note = "NOTE    The answer is from the kernel only, without unused endpoints: the proxy has no time.\n"
-	if got := run(command); !strings.Contains(got, fate) || !strings.Contains(got, note) {
+	if got := run("explain", "10.96.0.10:80"); !strings.Contains(got, fate) || !strings.Contains(got, note) {
 		t.Errorf("got\n%s\nwant\n%s", got, note)
-	}
-}
-
-// dualStack returns a Service that has an address of each family.
-func dualStack() table.ServiceView {
-	port := table.PortView{Name: "http", Protocol: cluster.TCP, Port: 80}
-	for family, addr := range map[nft.Family]string{nft.IPv4: "10.96.0.10", nft.IPv6: "fd00:96::10"} {
-		port.Frontends = append(port.Frontends, table.FrontendView{
-			Family: family, Kind: ruleset.ClusterIP, Address: netip.MustParseAddr(addr), Port: 80,
-		})
-	}
-	return table.ServiceView{Ports: []table.PortView{port}}
-}
-
-// If the node cannot explain one family of a Service, it explains the other.
-func TestExplainOneFamily(t *testing.T) {
-	tabletest.NewNode(t)
-	serve(t, table.Config{Rules: tabletest.Rules()})
-	proxy := &emptyProxy{err: errors.New("the proxy has no time")}
-	listen(t, proxy.page(), servicesPage(dualStack(), nil))
-	const note = "[fd00:96::10]:80 is not explained: table ip6 kube-proxy does not exist"
-	got := run("explain svc/default/web")
-	if !strings.Contains(got, "ANSWER  one of 3 endpoints") || !strings.Contains(got, note) ||
-		strings.Contains(got, "exit") {
-		t.Errorf("got\n%s\nwant an answer for IPv4 and the note %s", got, note)
-	}
-	want := "nftproxy: table ip6 kube-proxy does not exist: no proxy has run on this node, or not for this family\n" +
-		"exit code 1\n"
-	if got := run("explain svc/default/web --from fd00:244::7"); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
