@@ -83,7 +83,8 @@ func pagesOf(s *script.Script, args []string) (pages []socket.Page, err error) {
 		pages = append(pages, answer.Diff.AnsweredBy(answered[string](&step, failures["diff"])))
 	}
 	if failures["explain"] != nil {
-		pages = append(pages, answer.Explain.AnsweredBy(answered[explain.Query, explain.Desired](nil, failures["explain"])))
+		failed := answered[explain.Query, explain.Desired](nil, failures["explain"])
+		pages = append(pages, answer.Explain.AnsweredBy(failed))
 	}
 	return pages, err
 }
