@@ -30,11 +30,13 @@ func (s *story) flags(_ testing.TB, args []string) string {
 	return ""
 }
 
-// again restarts the proxies with flags as in the step flags.
+// again restarts the proxies with flags as in the step flags, and waits until
+// all objects are in effect.
 func (s *story) again(t testing.TB, args []string) string {
 	s.terminate()
 	s.flags(t, args)
 	s.start()
+	s.settle()
 	return ""
 }
 
