@@ -25,12 +25,12 @@ type answers struct {
 	health  []string                 // ready endpoints of Services with a health check
 	parts   []string                 // service ports of each transaction of the last step
 	syncs   []string
-	removed int               // plans that were removed
-	counted map[string]string // last answers about counters
+	removed int              // plans that were removed
+	counted map[string][]int // last answers about counts
 }
 
 func newAnswers() answers {
-	return answers{plans: make(map[string]*ruleset.Plan), counted: make(map[string]string)}
+	return answers{plans: make(map[string]*ruleset.Plan), counted: make(map[string][]int)}
 }
 
 func (a *answers) reset() {
@@ -72,59 +72,31 @@ func (a *answers) Synced(r keep.SyncResult) {
 
 func (a *answers) answerSteps(e *engine) map[string]script.Command {
 	all := map[string]script.Command{
-		"events": a.showEvents, "health": a.take(&a.health), "syncs": a.take(&a.syncs), "parts": a.showParts,
-		"served": a.served, "targets": a.targets, "frontends": e.frontends, "service": e.service,
-		"serving": a.serving, "numbers": a.numbers, "unused": e.unused,
-		"affinity-sets": a.affinitySets,
-		"rows":          e.rows, "row-count": e.rowCount, "differences": e.differences,
+		"events": a.showEvents, "health": a.take(&a.health), "syncs": a.take(&a.syncs), "served": a.served,
+		"frontends": e.frontends, "service": e.service, "unused": e.unused,
+		"rows": e.rows, "row-count": e.rowCount, "differences": e.differences,
 		"listing": e.listing, "reference": e.reference,
-		"refused": e.state(func(s *table.Stats) string {
-			var names []string
-			for _, p := range s.RefusedPorts {
-				names = append(names, p.Name)
-			}
-			return cmp.Or(strings.Join(names, " "), "none")
-		}),
-		"waiting": e.state(func(s *table.Stats) string {
-			var all []string
-			for _, p := range s.WaitingPorts {
-				all = append(all, fmt.Sprint(p.Name, " for ", p.Frontend, " of ", p.Owner))
-			}
-			return cmp.Or(strings.Join(all, "\n"), "none")
-		}),
-		"repair-kinds": e.state(func(s *table.Stats) string {
-			return strings.NewReplacer("map[", "", "]", "", ":", " ").Replace(fmt.Sprint(s.Repairs))
-		}),
-		"contested":  e.state(func(s *table.Stats) string { return fmt.Sprint(s.Contested) }),
-		"reduced":    e.state(func(s *table.Stats) string { return fmt.Sprint(s.Reduced) }),
-		"up-to-date": e.ask(func(t *table.Table) string { return fmt.Sprint(t.UpToDate()) }),
-		"next": e.ask(func(t *table.Table) string {
-			switch wait, waits := t.Next(); {
-			case !waits:
-				return "none"
-			case wait > 0:
-				return "later"
-			}
-			return "now"
-		}),
-		"no-local": e.state(func(s *table.Stats) string {
-			return fmt.Sprint(s.NoLocalEndpoints.Internal, " ", s.NoLocalEndpoints.External)
-		}),
-		"removed":  a.since("removed", func() []int { return []int{a.removed} }),
-		"scrubbed": e.ask(func(t *table.Table) string { return fmt.Sprint(t.Scrubbed()) }),
-		"rests": e.ask(func(t *table.Table) string {
-			return fmt.Sprint(t.Rest() > 0 && t.Rest() <= 300*time.Millisecond)
-		}),
+		"removed": a.since("removed", func() []int { return []int{a.removed} }),
 		"commits": a.since("commits", func() []int { return []int{e.commits} }),
+		"parts":   e.ask(func(*table.Table, *table.Stats) string { return strings.Join(a.parts, ", ") }),
+		"targets": a.ofPlans(func(p *ruleset.Plan) (lines []string) {
+			for _, t := range p.Cluster {
+				text := fmt.Sprint(t.AddrPort(), " id ", t.ID, " group ", t.Group)
+				text = strings.TrimSuffix(text, " group 0")
+				lines = append(lines, strings.TrimSuffix(text, " id 0"))
+			}
+			return lines
+		}),
+		"serving": a.ofPlans(func(p *ruleset.Plan) []string { return []string{fmt.Sprint(len(p.Serving))} }),
+		"numbers": a.ofPlans(func(p *ruleset.Plan) []string { return []string{fmt.Sprint(p.Number)} }),
+		"affinity-sets": a.ofPlans(func(p *ruleset.Plan) []string {
+			return []string{fmt.Sprint(p.ClientSet)}
+		}),
 	}
-	for name, count := range map[string]func(*table.Stats) int{
-		"rewrites":     func(s *table.Stats) int { return s.Rewrites },
-		"repairs":      func(s *table.Stats) int { return sum(maps.Values(s.Repairs)) },
-		"transactions": func(s *table.Stats) int { return s.Transactions },
-		"refusals":     func(s *table.Stats) int { return s.Refusals },
-		"conflicts":    func(s *table.Stats) int { return s.Conflicts },
-		"rows-written": func(s *table.Stats) int { return s.RowsWritten },
-	} {
+	for name, answer := range stateAnswers {
+		all[name] = e.ask(answer)
+	}
+	for name, count := range counts {
 		all[name] = a.since(name, func() (n []int) {
 			for _, t := range e.tables {
 				s := t.Stats()
@@ -136,48 +108,95 @@ func (a *answers) answerSteps(e *engine) map[string]script.Command {
 	return all
 }
 
+// counts are counts since the step last ran, of each Table.
+var counts = map[string]func(*table.Stats) int{
+	"rewrites":     func(s *table.Stats) int { return s.Rewrites },
+	"repairs":      func(s *table.Stats) int { return sum(maps.Values(s.Repairs)) },
+	"transactions": func(s *table.Stats) int { return s.Transactions },
+	"refusals":     func(s *table.Stats) int { return s.Refusals },
+	"conflicts":    func(s *table.Stats) int { return s.Conflicts },
+	"rows-written": func(s *table.Stats) int { return s.RowsWritten },
+}
+
+// stateAnswers are answers about the present state of each Table.
+var stateAnswers = map[string]func(*table.Table, *table.Stats) string{
+	"refused": func(_ *table.Table, s *table.Stats) (text string) {
+		for _, p := range s.RefusedPorts {
+			text += p.Name + "\n"
+		}
+		return text
+	},
+	"waiting": func(_ *table.Table, s *table.Stats) (text string) {
+		for _, p := range s.WaitingPorts {
+			text += fmt.Sprintln(p.Name, "for", p.Frontend, "of", p.Owner)
+		}
+		return text
+	},
+	"repair-kinds": func(_ *table.Table, s *table.Stats) string {
+		return strings.NewReplacer("map[", "", "]", "", ":", " ").Replace(fmt.Sprint(s.Repairs))
+	},
+	"no-local": func(_ *table.Table, s *table.Stats) string {
+		return fmt.Sprint(s.NoLocalEndpoints.Internal, " ", s.NoLocalEndpoints.External)
+	},
+	"contested":  func(_ *table.Table, s *table.Stats) string { return fmt.Sprint(s.Contested) },
+	"reduced":    func(_ *table.Table, s *table.Stats) string { return fmt.Sprint(s.Reduced) },
+	"up-to-date": func(t *table.Table, _ *table.Stats) string { return fmt.Sprint(t.UpToDate()) },
+	"scrubbed":   func(t *table.Table, _ *table.Stats) string { return fmt.Sprint(t.Scrubbed()) },
+	"rests": func(t *table.Table, _ *table.Stats) string {
+		return fmt.Sprint(t.Rest() > 0 && t.Rest() <= 300*time.Millisecond)
+	},
+	"next": func(t *table.Table, _ *table.Stats) string {
+		switch wait, waits := t.Next(); {
+		case !waits:
+			return ""
+		case wait > 0:
+			return "later"
+		}
+		return "now"
+	},
+}
+
+// lines returns the answer of a step: none, or lines.
+func lines(all ...string) (string, error) {
+	return cmp.Or(strings.TrimSpace(strings.Join(all, "\n")), "none") + "\n", nil
+}
+
 // take is a step that returns what was recorded since it last ran.
 func (a *answers) take(from *[]string) script.Command {
 	return func(*script.Script, []string) (string, error) {
-		text := strings.Join(*from, "\n") + "\n"
+		all := *from
 		*from = nil
-		return cmp.Or(strings.TrimSpace(text), "none") + "\n", nil
+		return lines(all...)
 	}
 }
 
-// since is a step that returns counts since it last ran.
+// since is a step that returns counts since it last ran, or since the process
+// started.
 func (a *answers) since(name string, count func() []int) script.Command {
-	before := make(map[int]int)
 	return func(*script.Script, []string) (string, error) {
-		if a.counted[name] == "" {
-			clear(before)
-		}
-		a.counted[name] = "known"
+		before, now := a.counted[name], count()
+		a.counted[name] = now
 		var all []string
-		for i, n := range count() {
-			all = append(all, fmt.Sprint(n-before[i]))
-			before[i] = n
+		for i, n := range now {
+			if before != nil {
+				n -= before[i]
+			}
+			all = append(all, fmt.Sprint(n))
 		}
-		return strings.Join(all, " ") + "\n", nil
+		return lines(strings.Join(all, " "))
 	}
 }
 
 // ask is a step that returns an answer of each Table.
-func (e *engine) ask(f func(*table.Table) string) script.Command {
+func (e *engine) ask(f func(*table.Table, *table.Stats) string) script.Command {
 	return func(*script.Script, []string) (string, error) {
 		var all []string
 		for _, t := range e.tables {
-			all = append(all, f(t))
+			s := t.Stats()
+			all = append(all, f(t, &s))
 		}
-		return strings.Join(all, "\n") + "\n", nil
+		return lines(all...)
 	}
-}
-
-func (e *engine) state(f func(*table.Stats) string) script.Command {
-	return e.ask(func(t *table.Table) string {
-		s := t.Stats()
-		return f(&s)
-	})
 }
 
 // showEvents returns the events since it last ran. With a reason, it returns
@@ -185,31 +204,40 @@ func (e *engine) state(f func(*table.Stats) string) script.Command {
 func (a *answers) showEvents(_ *script.Script, args []string) (string, error) {
 	var all []string
 	for _, e := range a.events {
-		text := fmt.Sprintf("%s %s/%s: %s", e.Reason, e.Namespace, e.Name, e.Note)
-		if len(args) > 0 && e.Reason == args[0] {
-			text = e.Namespace + "/" + e.Name
-		} else if len(args) > 0 {
-			continue
+		switch text := e.Namespace + "/" + e.Name; {
+		case len(args) == 0:
+			all = append(all, fmt.Sprintf("%s %s: %s", e.Reason, text, e.Note))
+		case e.Reason == args[0]:
+			all = append(all, text)
 		}
-		all = append(all, text)
 	}
 	a.events = nil
-	return cmp.Or(strings.Join(all, "\n"), "none") + "\n", nil
+	return lines(all...)
 }
 
-// showParts returns the service ports of each transaction of the last step.
-func (a *answers) showParts(*script.Script, []string) (string, error) {
-	return cmp.Or(strings.Join(a.parts, ", "), "none") + "\n", nil
-}
-
-// plansOf returns the plans that the kernel has of a Service.
+// plansOf returns the plans that the kernel has, of a Service, of a namespace,
+// or all.
 func (a *answers) plansOf(name string) (all []*ruleset.Plan) {
 	for _, key := range slices.Sorted(maps.Keys(a.plans)) {
-		if p := a.plans[key]; p != nil && p.Service.Name.String() == name {
+		p := a.plans[key]
+		if p != nil && (name == "" || p.Service.Name.String() == name || p.Service.Name.Namespace == name) {
 			all = append(all, p)
 		}
 	}
 	return all
+}
+
+// ofPlans is a step that returns lines about the plans of a Service, sorted,
+// each once.
+func (a *answers) ofPlans(f func(*ruleset.Plan) []string) script.Command {
+	return func(_ *script.Script, args []string) (string, error) {
+		var all []string
+		for _, p := range a.plansOf(strings.Join(args, "")) {
+			all = append(all, f(p)...)
+		}
+		slices.Sort(all)
+		return lines(slices.Compact(all)...)
+	}
 }
 
 // served returns the numbers of frontends and of endpoints of Services in the
@@ -223,171 +251,97 @@ func (a *answers) served(_ *script.Script, names []string) (string, error) {
 		}
 		all = append(all, fmt.Sprintf("%d/%d", frontends, endpoints))
 	}
-	return strings.Join(all, " ") + "\n", nil
-}
-
-// targets returns the endpoints of a Service in the kernel, with the ids and
-// the groups of session affinity.
-func (a *answers) targets(_ *script.Script, args []string) (string, error) {
-	var all []string
-	for _, p := range a.plansOf(args[0]) {
-		for _, t := range p.Cluster {
-			text := t.AddrPort().String()
-			if t.ID != 0 {
-				text += fmt.Sprint(" id ", t.ID)
-			}
-			if t.Group != 0 {
-				text += fmt.Sprint(" group ", t.Group)
-			}
-			all = append(all, text)
-		}
-	}
-	slices.Sort(all)
-	return cmp.Or(strings.Join(all, "\n"), "none") + "\n", nil
-}
-
-// serving returns the number of endpoints that established UDP flows of a
-// Service may use.
-func (a *answers) serving(_ *script.Script, args []string) (string, error) {
-	n := 0
-	for _, p := range a.plansOf(args[0]) {
-		n += len(p.Serving)
-	}
-	return fmt.Sprintln(n), nil
-}
-
-// affinitySets returns the affinity sets of the Services of a namespace.
-func (a *answers) affinitySets(_ *script.Script, args []string) (string, error) {
-	sets := make(map[uint8]bool)
-	for _, p := range a.plans {
-		if p.HasAffinity() && p.Service.Name.Namespace == args[0] {
-			sets[p.ClientSet] = true
-		}
-	}
-	var text string
-	for _, set := range slices.Sorted(maps.Keys(sets)) {
-		text += fmt.Sprintln(set)
-	}
-	return text, nil
-}
-
-// numbers returns the numbers of service ports, which must be unique.
-func (a *answers) numbers(*script.Script, []string) (text string, err error) {
-	owners := make(map[uint32]string)
-	for _, key := range slices.Sorted(maps.Keys(a.plans)) {
-		if p := a.plans[key]; p != nil && p.Number != 0 {
-			if other := owners[p.Number]; other != "" {
-				err = fmt.Errorf("%s and %s have the number %d", other, p.Name(), p.Number)
-			}
-			owners[p.Number] = p.Name()
-			text += fmt.Sprintln(p.Name(), p.Number)
-		}
-	}
-	return cmp.Or(text, "none\n"), err
+	return lines(strings.Join(all, " "))
 }
 
 // unused returns why new connections do not use endpoints of a Service, and how
 // many.
 func (e *engine) unused(_ *script.Script, args []string) (string, error) {
 	count := make(map[string]int)
+	for _, p := range e.ports(args[0]) {
+		for _, u := range p.Endpoints {
+			count[string(u.Cluster)]++
+		}
+	}
+	delete(count, "")
+	var all []string
+	for _, why := range slices.Sorted(maps.Keys(count)) {
+		all = append(all, fmt.Sprint(why, " ", count[why]))
+	}
+	return lines(all...)
+}
+
+// ports returns the service ports of a Service, or the one with a name, as
+// operators see them.
+func (e *engine) ports(name string) (all []table.PortView) {
+	service, port, named := strings.Cut(name, ":")
 	for _, t := range e.tables {
-		view, _ := t.Service(parseName(args[0]))
+		view, _ := t.Service(parseName(service))
 		for _, p := range view.Ports {
-			for _, u := range p.Endpoints {
-				count[string(u.Cluster)]++
+			if !named || p.Name == port {
+				all = append(all, p)
 			}
 		}
 	}
-	var all []string
-	for _, why := range slices.Sorted(maps.Keys(count)) {
-		if why != "" {
-			all = append(all, fmt.Sprint(why, " ", count[why]))
-		}
-	}
-	return cmp.Or(strings.Join(all, "\n"), "none") + "\n", nil
+	return all
 }
 
 // frontends returns the wanted frontends of a Service, their state, and the
 // numbers of endpoints.
 func (e *engine) frontends(_ *script.Script, args []string) (string, error) {
-	var lines []string
-	for _, t := range e.tables {
-		view, ok := t.Service(parseName(args[0]))
-		if !ok {
-			return "unknown\n", nil
-		}
-		for _, port := range view.Ports {
-			for _, f := range port.Frontends {
-				at := "node"
-				if f.Address.IsValid() {
-					at = f.Address.String()
-				}
-				text := fmt.Sprintf("%s %s %d %s %d of %d endpoints", f.Kind, at, f.Port, f.State, f.UsedEndpoints,
-					f.AllEndpoints)
-				if f.Owner != "" {
-					text += " owner " + f.Owner
-				}
-				lines = append(lines, text)
+	var all []string
+	for _, port := range e.ports(args[0]) {
+		for _, f := range port.Frontends {
+			text := fmt.Sprintf("%s %s %d %s %d of %d endpoints", f.Kind, f.Address, f.Port, f.State, f.UsedEndpoints,
+				f.AllEndpoints)
+			if f.Owner != "" {
+				text += " owner " + f.Owner
 			}
+			all = append(all, text)
 		}
 	}
-	return cmp.Or(strings.Join(lines, "\n"), "none") + "\n", nil
+	return lines(all...)
 }
 
 // service returns what is unusual about a Service: pending, refused, reduced.
 func (e *engine) service(_ *script.Script, args []string) (string, error) {
-	var words []string
+	var all []string
 	for _, t := range e.tables {
 		view, ok := t.Service(parseName(args[0]))
 		if !ok {
-			words = append(words, "unknown")
+			all = append(all, "unknown")
 		}
 		if view.Pending {
-			words = append(words, "pending")
+			all = append(all, "pending")
 		}
 		for _, p := range view.Ports {
 			if p.Refusal != "" {
-				words = append(words, "refused "+p.Name)
+				all = append(all, "refused "+p.Name)
 			}
 		}
-		for _, how := range view.Reductions {
-			words = append(words, how)
-		}
+		all = slices.AppendSeq(all, maps.Values(view.Reductions))
 	}
-	return cmp.Or(strings.Join(words, "\n"), "written") + "\n", nil
+	return cmp.Or(strings.Join(all, "\n"), "written") + "\n", nil
 }
 
 // writes reports whether a transaction writes a service port as it is wanted.
 func (e *engine) writes(port string) bool {
-	for _, t := range e.tables {
-		name, portName, _ := strings.Cut(port, ":")
-		view, ok := t.Service(parseName(name))
-		for _, p := range view.Ports {
-			if ok && view.Pending && p.Name == portName && p.Refusal == "" {
-				return true
-			}
-		}
-	}
-	return false
+	state, _ := e.service(nil, []string{strings.Split(port, ":")[0]})
+	return strings.HasPrefix(state, "pending") &&
+		slices.ContainsFunc(e.ports(port), func(p table.PortView) bool { return p.Refusal == "" })
 }
 
 // tagOf returns the tag of a service port.
 func (e *engine) tagOf(port string) uint32 {
-	name, portName, _ := strings.Cut(port, ":")
-	for _, t := range e.tables {
-		view, _ := t.Service(parseName(name))
-		for _, p := range view.Ports {
-			if p.Name == portName {
-				return p.Tag
-			}
-		}
+	for _, p := range e.ports(port) {
+		return p.Tag
 	}
 	return 0
 }
 
 // rows returns the rows of a set in the kernel, sorted: rows service-classes.
 func (e *engine) rows(_ *script.Script, args []string) (string, error) {
-	var lines []string
+	var all []string
 	for _, t := range e.tables {
 		expected, err := t.Expected(nil)
 		if err != nil {
@@ -406,11 +360,11 @@ func (e *engine) rows(_ *script.Script, args []string) (string, error) {
 			if set.Counts {
 				text += fmt.Sprint(" packets ", r.Packets)
 			}
-			lines = append(lines, text)
+			all = append(all, text)
 		}
 	}
-	slices.Sort(lines)
-	return cmp.Or(strings.Join(lines, "\n"), "none") + "\n", nil
+	slices.Sort(all)
+	return lines(all...)
 }
 
 // rowCount returns the numbers of rows of sets, as metrics show them, or of all
@@ -425,20 +379,20 @@ func (e *engine) rowCount(_ *script.Script, sets []string) (string, error) {
 			all = append(all, fmt.Sprint(t.Stats().Rows[set]))
 		}
 	}
-	return strings.Join(all, " ") + "\n", nil
+	return lines(strings.Join(all, " "))
 }
 
 // differences compares the table with the wanted one, as `nftproxy diff` does.
 func (e *engine) differences(*script.Script, []string) (string, error) {
-	var lines []string
+	var all []string
 	for _, t := range e.tables {
 		steps, err := table.DiffSteps(t, "")
 		if err != nil {
 			return "", err
 		}
-		lines = append(lines, table.Differences(steps)...)
+		all = append(all, table.Differences(steps)...)
 	}
-	return cmp.Or(strings.Join(lines, "\n"), "none") + "\n", nil
+	return lines(all...)
 }
 
 // listing writes the table as nft lists it to a file, in an order that does not
