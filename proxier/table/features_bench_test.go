@@ -292,21 +292,6 @@ func isSteep(before, now time.Duration) bool {
 	return float64(now) > factor*float64(before) && now >= floor
 }
 
-func TestSteep(t *testing.T) {
-	const ms = time.Millisecond
-	for _, tt := range []struct {
-		before, now time.Duration
-		want        bool
-	}{
-		{250 * ms, 1000 * ms, false}, {250 * ms, 1500 * ms, false}, {250 * ms, 4000 * ms, true},
-		{ms / 10, 4 * ms, false}, // below the floor
-	} {
-		if got := isSteep(tt.before, tt.now); got != tt.want {
-			t.Errorf("%v to %v: got steep %v, want %v", tt.before, tt.now, got, tt.want)
-		}
-	}
-}
-
 func (m *featureBench) commitTime() (sum time.Duration) {
 	for _, t := range m.tables {
 		sum += t.Stats().CommitTime
