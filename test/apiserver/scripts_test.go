@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,7 +65,16 @@ func (s *story) commands() map[string]script.Command {
 		s.apiSteps(), s.trafficSteps(), s.proxySteps(), s.nodeSteps(), s.toolSteps(),
 	} {
 		for name, step := range steps {
-			all[name] = func(ts *script.Script, args []string) (string, error) {
+			all[name] = func(ts *script.Script, args []string) (text string, err error) {
+				defer func() { // too few arguments, or a proxy that was not started
+					switch r := recover().(type) {
+					case nil:
+					case runtime.Error:
+						err = fmt.Errorf("%s %q: %w: see the steps in doc.go", name, args, r)
+					default:
+						panic(r) // of Fatalf
+					}
+				}()
 				if s.world != nil {
 					s.script = ts
 				} else if err := s.begin(ts, name, args); err != nil {
