@@ -1,7 +1,6 @@
 package release
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,17 +25,7 @@ func TestReproducible(t *testing.T) {
 		t.Fatalf("got files %q, and %q from the second build", a, b)
 	}
 	for _, name := range names(t, first) {
-		a, err := os.ReadFile(filepath.Join(first, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := os.ReadFile(filepath.Join(second, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(a, b) {
-			t.Errorf("%s: got other bytes from the second build", name)
-		}
+		expectEqual(t, filepath.Join(first, name), filepath.Join(second, name))
 	}
 }
 

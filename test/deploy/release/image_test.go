@@ -100,15 +100,7 @@ func extract(t *testing.T, img v1.Image) string {
 // expectEqual compares two files.
 func expectEqual(t *testing.T, a, b string) {
 	t.Helper()
-	first, err := os.ReadFile(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := os.ReadFile(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(first, second) {
+	if !bytes.Equal(read(t, a), read(t, b)) {
 		t.Errorf("%s and %s differ", a, b)
 	}
 }

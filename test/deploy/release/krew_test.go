@@ -1,7 +1,6 @@
 package release
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -25,10 +24,7 @@ func TestKrew(t *testing.T) {
 			}
 		}
 	}
-	text, err := os.ReadFile(manifest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, manifest)
 	if err := yaml.Unmarshal(text, &plugin); err != nil {
 		t.Fatal(err)
 	}

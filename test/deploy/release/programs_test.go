@@ -1,7 +1,7 @@
 package release
 
 import (
-	"os"
+	"bytes"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -42,52 +42,14 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// serve is a script that serves the folder manifests, explains a connection and
-// removes the rules.
-const serve = `
-ip link set lo up
-ip addr add 192.0.2.1/32 dev lo
-ip route add default dev lo
-./kube-proxy --manifests manifests --cluster-cidr 10.244.0.0/16 --conntrack-max-per-core 0 >log 2>&1 &
-for i in $(seq 300); do
-  nft list map ip kube-proxy service-classes 2>/dev/null | grep -q default/web && break
-  sleep 0.1
-done
-./nftproxy explain 10.96.0.10:80 --from node || cat log
-kill $!
-wait $!
-./kube-proxy --cleanup
-nft list tables
-`
-
-const manifests = `
-apiVersion: v1
-kind: Service
-metadata: {name: web}
-spec:
-  clusterIP: 10.96.0.10
-  ports: [{port: 80}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-endpoints: [{addresses: [10.244.1.5]}, {addresses: [10.244.2.5]}]
-ports: [{port: 8080}]
-`
-
 // TestServe serves manifests: with the program for amd64 in a network
 // namespace, and with that for arm64 in an emulated machine with Linux for
 // arm64. qemu-user has no netlink sockets of netfilter.
 func TestServe(t *testing.T) {
+	serve := string(read(t, "testdata/serve.sh"))
 	for _, arch := range architectures {
 		dir := programs(t, arch)
-		if err := os.Mkdir(filepath.Join(dir, "manifests"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "manifests/web.yaml"), []byte(manifests), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		run(t, "cp", "-r", "testdata/manifests", dir)
 		command := []string{"unshare", "--net", "sh", "-c", "cd " + dir + "; " + serve}
 		if arch == "arm64" {
 			kernels := filepath.Join(repository, "test/kernels/run")
@@ -108,17 +70,14 @@ func TestBillsOfMaterials(t *testing.T) {
 		dir := programs(t, arch)
 		want := linked(t, filepath.Join(dir, "kube-proxy"))
 		bom := readBOM(t, file(t, "nftproxy-VERSION-linux-"+arch+".cdx.json"))
-		licences, err := os.ReadFile(filepath.Join(dir, "THIRD-PARTY"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		licences := string(read(t, filepath.Join(dir, "THIRD-PARTY")))
 		var got []string
 		for _, c := range *bom.Components {
 			got = append(got, c.Name+" "+c.Version)
 			if c.PackageURL != "pkg:golang/"+c.Name+"@"+c.Version || c.Licenses == nil || len(*c.Licenses) == 0 {
 				t.Errorf("%s: got component %+v", arch, c)
 			}
-			if !strings.Contains(string(licences), "=== "+c.Name+" "+c.Version+": ") {
+			if !strings.Contains(licences, "=== "+c.Name+" "+c.Version+": ") {
 				t.Errorf("%s: THIRD-PARTY has no licence of %s", arch, c.Name)
 			}
 		}
@@ -150,13 +109,9 @@ func linked(t *testing.T, program string) (modules []string) {
 
 func readBOM(t *testing.T, path string) *cyclonedx.BOM {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	bom := new(cyclonedx.BOM)
-	if err := cyclonedx.NewBOMDecoder(f, cyclonedx.BOMFileFormatJSON).Decode(bom); err != nil {
+	text := bytes.NewReader(read(t, path))
+	if err := cyclonedx.NewBOMDecoder(text, cyclonedx.BOMFileFormatJSON).Decode(bom); err != nil {
 		t.Fatal(err)
 	}
 	return bom

@@ -34,6 +34,16 @@ func file(t *testing.T, name string) string {
 	return filepath.Join(environment(t, "RELEASE"), strings.ReplaceAll(name, "VERSION", environment(t, "VERSION")))
 }
 
+// read returns the content of a file.
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
 // run runs a command and returns its output.
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
