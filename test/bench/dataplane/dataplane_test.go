@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,13 +18,10 @@ func TestDataplane(t *testing.T) {
 	d := newDataplane(stagetest.Repository)
 	d.programs.Product = stagetest.BuildProduct(t)
 	d.connections, d.throughput = 20, 5*time.Millisecond
-	folder := t.TempDir()
 	all := strings.Join([]string{stage.Upstream, stage.Netlink, stage.IPTables, stage.Product}, ",")
-	args := []string{"--services=20,40", "--subjects=" + all, "--instances=1", "--rounds=2", "--output=" + folder}
-	r, err := report.Run(t.Context(), "dataplane", about, d, args, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := strings.Fields("dataplane.txt latency.svg rate.svg affinity.svg guarded.svg established.svg requests.svg")
+	r := stagetest.Run(t, "dataplane", about, d, files, "--services=20,40", "--subjects="+all, "--instances=1",
+		"--rounds=2")
 	if len(r.Tables) != 2*len(traffics()) {
 		t.Errorf("got %d tables, want %d", len(r.Tables), 2*len(traffics()))
 	}
@@ -43,13 +38,6 @@ func TestDataplane(t *testing.T) {
 		}
 		for _, row := range table.Rows {
 			checkRow(t, table.Title, row, special)
-		}
-	}
-	for _, name := range []string{
-		"dataplane.txt", "latency.svg", "rate.svg", "affinity.svg", "guarded.svg", "established.svg", "requests.svg",
-	} {
-		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
-			t.Error(err)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/bench/stage/stagetest"
 	"github.com/nftproxy/nftproxy/test/lab/listing"
 )
@@ -15,12 +14,7 @@ import (
 func TestSoak(t *testing.T) {
 	s := newSoak(stagetest.Repository)
 	s.programs.Product = stagetest.BuildProduct(t)
-	folder := t.TempDir()
-	args := []string{"--duration=60s", "--seed=1", "--changes=30", "--connections=200", "--output=" + folder}
-	r, err := report.Run(t.Context(), "soak", about, s, args, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := stagetest.Run(t, "soak", about, s, nil, "--duration=60s", "--seed=1", "--changes=30", "--connections=200")
 	for _, title := range []string{"Load", "Connections", memoryTable} {
 		if len(r.Table(title).Rows) == 0 {
 			t.Errorf("table %q is empty", title)

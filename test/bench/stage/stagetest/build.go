@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/test/bench/report"
 )
 
 // Repository is the path of the repository from the folder of a benchmark.
@@ -21,4 +23,20 @@ func BuildProduct(t testing.TB) string {
 		t.Fatalf("build nftproxy: %v\n%s", err, out)
 	}
 	return product
+}
+
+// Run runs a benchmark and checks that it writes files.
+func Run(t *testing.T, name, about string, b report.Benchmark, files []string, args ...string) *report.Report {
+	t.Helper()
+	folder := t.TempDir()
+	r, err := report.Run(t.Context(), name, about, b, append(args, "--output="+folder), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if _, err := os.Stat(filepath.Join(folder, file)); err != nil {
+			t.Error(err)
+		}
+	}
+	return r
 }
