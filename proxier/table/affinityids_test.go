@@ -2,7 +2,6 @@ package table
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"testing"
 	"time"
@@ -82,50 +81,6 @@ func TestIDsOfAbsentEndpoints(t *testing.T) {
 	expire()
 	if ids.forgetOld(); len(ids.known) != 0 {
 		t.Errorf("got %d ids of absent endpoints, want 0", len(ids.known))
-	}
-}
-
-// Up to ten endpoints are in no group. An endpoint that stays keeps its id and
-// group, and no group gets too many members, while a service port grows,
-// shrinks and replaces its endpoints.
-func TestAffinityGroups(t *testing.T) {
-	t.Parallel()
-	ids := newAffinityIDs(1)
-	r := rand.New(rand.NewPCG(1, 2))
-	var before *ruleset.Plan
-	for _, n := range []int{1, 3, 4, 5, 20, 50, 50, 200, 40, 7, 2, 6} {
-		var endpoints []string
-		for i := range n {
-			endpoints = append(endpoints, fmt.Sprintf("10.244.%d.%d:80", r.IntN(2), i))
-		}
-		next := affinityPlan(endpoints...)
-		ids.forgetOld()
-		ids.assign(before, next)
-		ids.release(before, next)
-		checkGroups(t, before, next)
-		before = next
-	}
-}
-
-func checkGroups(t *testing.T, before, next *ruleset.Plan) {
-	t.Helper()
-	was := make(map[netip.AddrPort]*ruleset.Target)
-	for target := range targets(before) {
-		was[target.AddrPort()] = target
-	}
-	members, listed := make(map[uint32]int), 0
-	for target := range targets(next) {
-		if old := was[target.AddrPort()]; old != nil && *old != *target {
-			t.Errorf("%s: got id %d, group %d; had %d, %d", target.Addr, target.ID, target.Group, old.ID, old.Group)
-		}
-		if target.Group == 0 {
-			listed++
-		} else if members[target.Group]++; members[target.Group] > 22 { // of 200 endpoints
-			t.Errorf("group %d: got %d members, want at most 22", target.Group, members[target.Group])
-		}
-	}
-	if n := len(next.Cluster); listed > listedEndpoints || len(members) > max(2, n/4) {
-		t.Errorf("%d endpoints: got %d in no group and %d groups", n, listed, len(members))
 	}
 }
 

@@ -1,14 +1,12 @@
 package table
 
 import (
+	"net"
 	"net/netip"
 	"regexp"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -83,28 +81,22 @@ func TestRewriteLosesNoConnection(t *testing.T) {
 // which returns their number.
 func sendUDP(t *testing.T, from netip.Addr, to netip.AddrPort) (stop func() int) {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: from.AsSlice()}, net.UDPAddrFromAddrPort(to))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: from.As4()}); err != nil {
-		t.Fatal(err)
-	}
 	var stopped atomic.Bool
-	var sender sync.WaitGroup
-	sent := 0
-	sender.Go(func() {
-		for ; !stopped.Load(); sent++ {
-			// The rule that drops the packet causes an error.
-			unix.Sendto(fd, []byte("x"), 0, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())})
+	sent := make(chan int, 1)
+	go func() {
+		n := 0
+		for ; !stopped.Load(); n++ {
+			_, _ = conn.Write([]byte("x")) // the rule that drops the packet causes an error
 		}
-	})
-	stop = sync.OnceValue(func() int {
+		sent <- n
+	}()
+	return func() int {
 		stopped.Store(true)
-		sender.Wait()
-		unix.Close(fd)
-		return sent
-	})
-	t.Cleanup(func() { stop() })
-	return stop
+		defer conn.Close()
+		return <-sent
+	}
 }
