@@ -39,7 +39,7 @@ PACKET_KERNELS := -k 6.1
 KERNEL_SKIP := TestTooLargeToSend|TestResetKeepsMemory|TestHashes
 KERNEL_SKIP := $(KERNEL_SKIP)|TestHugeServices|TestScripts/hashes|TestScripts/parts|TestScripts/affinitysets
 KERNEL_SKIP := $(KERNEL_SKIP)|TestDiffDuringChanges|TestDiffContinues|TestScripts/scrub|TestScripts/balancers|TestScrubOnBusyNode
-KERNEL_SKIP := $(KERNEL_SKIP)|TestScripts/interrupted|TestRefusedChange|TestScripts/refusals|TestScripts/heldback
+KERNEL_SKIP := $(KERNEL_SKIP)|TestScripts/interrupted|TestScripts/refusedchanges|TestScripts/failedchanges|TestScripts/rowconflicts|TestScripts/refusals|TestScripts/heldback
 KERNEL_SKIP := $(KERNEL_SKIP)|TestFamiliesAtTheSameTime|TestFamilyHangs|TestScripts/budgets|TestScripts/claims|TestScripts/affinityids
 SKIP := -- -test.skip '$(KERNEL_SKIP)'
 endif

@@ -21,7 +21,8 @@ type faults struct {
 	once    map[int]*fault
 	always  map[string]*fault // by service port; "" stands for all commits
 	wrong   string            // a command that another program runs when a wrong row was read
-	failed  func(*nft.Batch)  // is called with batches that fail, if it is not nil
+	// failed are the numbers of updates and of rewrites that failed.
+	failed struct{ updates, rewrites int }
 }
 
 // fault is what happens at a commit: other programs run commands before or
@@ -159,10 +160,14 @@ func (f *faults) commit(e *engine, b *nft.Batch, commit func() error) error {
 	if now == nil {
 		return commit()
 	}
-	if f.failed != nil {
-		f.failed(b)
+	err := now.run(e, commit)
+	switch {
+	case err != nil && b.Len() > 8000:
+		f.failed.rewrites++
+	case err != nil:
+		f.failed.updates++
 	}
-	return now.run(e, commit)
+	return err
 }
 
 func (now *fault) run(e *engine, commit func() error) error {

@@ -21,7 +21,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
-// TestScripts runs testdata/scripts. The README there describes the steps.
+// TestScripts runs testdata/scripts, whose README describes the steps.
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Namespace: true, Setup: func(env *script.Env) (map[string]script.Command, error) {
 		e := newEngine(env.T)
