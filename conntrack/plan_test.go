@@ -1,10 +1,8 @@
 package conntrack
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -21,99 +19,6 @@ func numberedVIP(i int) netip.AddrPort { return netip.AddrPortFrom(numbered(10, 
 func numberedPort(i int) netip.AddrPort { return netip.AddrPortFrom(addr("10.96.0.1"), uint16(1+i)) }
 
 func numberedPort6(i int) netip.AddrPort { return netip.AddrPortFrom(addr("fd96::1"), uint16(1+i)) }
-
-// A pass asks the kernel for the flows to few frontends and endpoints only: as
-// many narrow dumps as cost less than they save.
-func TestPlan(t *testing.T) {
-	const few, many = 100, 500_000 // entries; the limits are one and seven dumps
-	vips := func(all ...string) (out []FrontendChange) {
-		for _, vip := range all {
-			out = append(out, change(vip))
-		}
-		return out
-	}
-	removals := func(n int, format string) (out []Removal) {
-		for i := range n {
-			out = append(out, removalOf(fmt.Sprintf(strings.TrimSuffix(format, "."), i)))
-		}
-		return out
-	}
-	ofSCTP := removalOf("10.244.0.5:9")
-	ofSCTP.Protocol = sctp
-	ofPort := func(port int) string {
-		return fmt.Sprintf("IPv4 protocol 6 translated flows with replies from port %d", port)
-	}
-	of := func(n int) string {
-		return strings.Replace(ofPort(80), "replies", fmt.Sprintf("replies from 10.244.0.%d with replies", n), 1)
-	}
-	var seven []string
-	for i := range 7 {
-		seven = append(seven, fmt.Sprintf("IPv4 protocol 17 flows to 10.96.0.1 to port %d", 1+i))
-	}
-	const udp4, udp6 = "IPv4 protocol 17 flows", "IPv6 protocol 17 flows"
-	for name, tc := range map[string]struct {
-		changes  []FrontendChange
-		removals []Removal
-		entries  int
-		want     []string
-	}{
-		"no changes":   {nil, nil, many, nil},
-		"invalid only": {[]FrontendChange{{}, {Gone: true}, change("10.96.0.1:0")}, nil, many, nil},
-		"one each": {vips("10.96.0.2:53", "10.96.0.1:54", "0.0.0.0:30053", "10.96.0.1:54"), nil, many,
-			[]string{udp4 + " to port 30053", udp4 + " to 10.96.0.1 to port 54", udp4 + " to 10.96.0.2 to port 53"}},
-		"one":             {vips("10.96.0.2:53"), nil, few, []string{udp4 + " to 10.96.0.2 to port 53"}},
-		"few flows":       {changes(2, numberedPort), nil, few, []string{udp4}},
-		"seven":           {changes(7, numberedPort), nil, many, seven},
-		"one port":        {changes(2, numberedVIP), nil, few, []string{udp4 + " to port 53"}},
-		"many VIPs":       {changes(8, numberedVIP), nil, many, []string{udp4 + " to port 53"}},
-		"many ports":      {changes(8, numberedPort), nil, many, []string{udp4}},
-		"IPv6 by port":    {vips("[fd96::1]:53", "[fd96::2]:53", "[::]:53"), nil, many, []string{udp6 + " to port 53"}},
-		"many IPv6 ports": {changes(8, numberedPort6), nil, many, []string{udp6}},
-		"both families": {append(changes(8, numberedPort), change("[fd96::1]:53")), nil, many,
-			[]string{udp4, udp6 + " to port 53"}},
-
-		"an endpoint":              {nil, removals(1, "10.244.0.%d:80"), few, []string{of(0)}},
-		"endpoint of two services": {nil, slices.Repeat(removals(1, "10.244.0.%d:80"), 2), few, []string{of(0)}},
-		"two of a port":            {nil, removals(2, "10.244.0.%d:80"), many, []string{of(0), of(1)}},
-		"endpoints of a port":      {nil, removals(8, "10.244.0.%d:80"), many, []string{ofPort(80)}},
-		"three of a port, one of another": {
-			nil, append(removals(3, "10.244.0.%d:80"), removalOf("10.244.0.5:90")), many,
-			[]string{ofPort(80), strings.ReplaceAll(of(5), "port 80", "port 90")}},
-		"IPv6 endpoints of a port": {nil, removals(8, "[fd24::%d]:80"), few,
-			[]string{"IPv6 protocol 6 translated flows with replies from port 80"}},
-		"endpoints of many ports": {nil, append(removals(8, "10.244.0.5:8%d"), ofSCTP), many,
-			[]string{"IPv4 protocol 6 translated flows", "IPv4 protocol 132 translated flows"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFrontends()
-			f.Update(tc.changes...)
-			f.Remove(tc.removals...)
-			todo := f.take()
-			var got []string
-			for _, s := range plan(&todo, tc.entries) {
-				got = append(got, s.String())
-			}
-			if !slices.Equal(got, tc.want) {
-				t.Errorf("got %q\nwant %q", got, tc.want)
-			}
-		})
-	}
-}
-
-// Attempts to connect while rules were missing need a dump for each family,
-// also after the check was merged with another.
-func TestPlanMissed(t *testing.T) {
-	f := newFrontends()
-	f.Miss(IPv4, addrPorts("10.96.0.12:80", "10.96.0.10:80"))
-	f.Miss(IPv6, addrPorts("[fd96::10]:80"))
-	taken := f.take()
-	var todo check
-	todo.merge(taken)
-	want := []Selection{{Family: IPv4, Protocol: tcp, lost: true}, {Family: IPv6, Protocol: tcp, lost: true}}
-	if got := plan(&todo, 100); !slices.Equal(got, want) {
-		t.Errorf("got %v\nwant %v", got, want)
-	}
-}
 
 func TestMaxDumps(t *testing.T) {
 	for entries, want := range map[int]int{0: 1, 100: 1, 10_000: 2, 100_000: 6, 500_000: 7, 10_000_000: 7, 1 << 30: 7} {

@@ -78,9 +78,11 @@ func run(t *testing.T, dir string, setup func(*story, *script.Env)) {
 		return map[string]script.Command{
 			"add": s.add, "clean": s.clean, "flows": s.list, "pass": s.pass, "passes": s.takePasses,
 			"fail": s.fail, "select": s.selectFlows, "dnat": s.dnat, "ask": s.ask, "send": s.send,
-			"frontend":  s.update(FrontendChange{}),
-			"begins":    s.update(FrontendChange{Check: true}),
-			"gone":      s.update(FrontendChange{Gone: true}),
+			"frontend": s.update(FrontendChange{}),
+			"begins":   s.update(FrontendChange{Check: true}),
+			"gone":     s.update(FrontendChange{Gone: true}),
+			"plan":     s.plan, "ports": s.many(false, s.begins), "addresses": s.many(true, s.begins),
+			"removed-ports": s.many(false, s.remove), "removed-endpoints": s.many(true, s.remove),
 			"nodeports": s.nodePorts, "missed": s.missed, "removed": s.removed,
 		}, nil
 	}})
@@ -165,6 +167,47 @@ func (s *story) nodePorts(_ *script.Script, args []string) (string, error) {
 	s.cleaner.SetNodeAddrs(familyOf(addrs[0]), addrs)
 	return "", nil
 }
+
+// plan returns the dumps of a pass for the changes since the last step plan, for
+// a table with a number of entries.
+func (s *story) plan(_ *script.Script, args []string) (string, error) {
+	entries, err := strconv.Atoi(args[0])
+	taken := s.cleaner.take()
+	var todo check
+	todo.merge(taken)
+	var text strings.Builder
+	for _, dump := range plan(&todo, entries) {
+		fmt.Fprintln(&text, dump)
+	}
+	return text.String(), err
+}
+
+// many returns a step for changes of N frontends or endpoints: consecutive
+// addresses with a port, or consecutive ports of an address.
+func (s *story) many(addrs bool, change func(netip.AddrPort)) script.Command {
+	return func(_ *script.Script, args []string) (string, error) {
+		n, err := strconv.Atoi(args[0])
+		at, port := addr(args[1]), 1
+		if addrs {
+			port, err = strconv.Atoi(args[2])
+		}
+		for i := range n {
+			if addrs {
+				change(netip.AddrPortFrom(at, uint16(port)))
+				at = at.Next()
+			} else {
+				change(netip.AddrPortFrom(at, uint16(port+i)))
+			}
+		}
+		return "", err
+	}
+}
+
+func (s *story) begins(at netip.AddrPort) {
+	s.cleaner.Update(FrontendChange{Frontend: at, Check: true})
+}
+
+func (s *story) remove(at netip.AddrPort) { s.cleaner.Remove(removalOf(at.String())) }
 
 // missed reports TCP frontends, of one family, whose rules were missing.
 func (s *story) missed(_ *script.Script, args []string) (string, error) {
