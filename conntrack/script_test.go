@@ -52,7 +52,28 @@ func TestPackets(t *testing.T) {
 }
 
 // story is the state of a script: a node with a table of flows, and a Cleaner,
-// with a fake clock.
+// with a fake clock. These are its steps, besides the standard ones:
+//
+//	add FILE                       adds flows to the table (see parseFlow)
+//	clean                          waits for the passes, prints the fates of
+//	                               the added flows, and empties the table
+//	frontend FRONTEND ENDPOINT…    a UDP frontend has these endpoints
+//	begins FRONTEND ENDPOINT…      the same, and it begins to serve
+//	gone FRONTEND                  a UDP frontend is gone
+//	nodeports ADDRESS…             NodePorts are on these addresses
+//	missed FRONTEND…               rules of TCP frontends were missing
+//	removed PROTO ENDPOINT FRONTEND…  an endpoint no longer exists
+//	fail N                         the next N passes fail
+//	pass DURATION                  time passes
+//	passes                         prints the passes since the last time
+//	flows                          prints the flows of the table
+//	select FAMILY PROTO [FRONTEND] [translated]  prints connections
+//	plan N                         prints the dumps for a table of N flows
+//	ports N ADDRESS, addresses N ADDRESS PORT            N frontends begin
+//	removed-ports N ADDRESS, removed-endpoints N ADDRESS PORT
+//	dnat FRONTEND ENDPOINT…        rules translate new flows of packets
+//	send CLIENT FRONTEND           sends a packet
+//	ask CLIENT FRONTEND            prints the endpoint that answers
 type story struct {
 	packets
 	t       testing.TB
@@ -168,8 +189,8 @@ func (s *story) nodePorts(_ *script.Script, args []string) (string, error) {
 	return "", nil
 }
 
-// plan returns the dumps of a pass for the changes since the last step plan, for
-// a table with a number of entries.
+// plan returns the dumps of a pass for the changes since the last step plan,
+// for a table with a number of entries.
 func (s *story) plan(_ *script.Script, args []string) (string, error) {
 	entries, err := strconv.Atoi(args[0])
 	taken := s.cleaner.take()

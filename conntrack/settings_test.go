@@ -16,7 +16,9 @@ import (
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
-// The files of a script are the files of a kernel with four CPUs.
+// The files of a script below node are the files of a kernel with four CPUs.
+// The step apply applies settings to a copy of them, usage prints how full the
+// table is, and cpus prints the number of CPUs.
 func TestSettings(t *testing.T) {
 	script.Run(t, script.Suite{Dir: "testdata/settings", Setup: func(*script.Env) (map[string]script.Command, error) {
 		return map[string]script.Command{"apply": applySettings, "usage": usage, "cpus": func(

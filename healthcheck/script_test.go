@@ -22,7 +22,26 @@ import (
 )
 
 // node is a node of a script, in its own network namespace: the servers of a
-// proxy, other programs and a client.
+// proxy, other programs and a client. These are its steps, besides the standard
+// ones:
+//
+//	service NAMESPACE/NAME PORT ENDPOINTS   sets a Service, and starts the server
+//	delete NAMESPACE/NAME                   deletes a Service
+//	addresses all|none|ADDRESS…             sets the addresses to listen on
+//	proxy healthy|unhealthy
+//	listen ADDRESS, serve, retry ADDRESS    an HTTPServer
+//	healthz ADDRESS                         a ProxyServer, with these:
+//	family FAMILY never|old|recent [late]
+//	node eligible|deleted
+//	get [METHOD] ADDRESS, headers ADDRESS   prints an answer, or refused
+//	await ADDRESS WORD…                     waits for an answer with words
+//	served PORT ADDRESS…                    waits until only these are open
+//	keep ADDRESS, send, closed              a connection that stays open
+//	hold, ask ADDRESS, release, answer      a request that takes long
+//	shutdown, stopped, ended                Run ends
+//	retry-after DURATION, drain-timeout DURATION, pass DURATION
+//	events, attempts ADDRESS N, break ADDRESS
+//	occupy ADDRESS, vacate ADDRESS, free PORT, address ADDRESS
 type node struct {
 	namespace
 	t                  testing.TB

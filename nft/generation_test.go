@@ -95,25 +95,6 @@ func TestSnapshotAgain(t *testing.T) {
 	}
 }
 
-// Reading does not increment the generation.
-func TestReadKeepsGeneration(t *testing.T) {
-	c := connect(t)
-	newServices(t, c, nft.IPv4)
-	gen := generation(t, c)
-	table := &nft.Table{Family: nft.IPv4, Name: "lb"}
-	_, err1 := c.Chains(table)
-	_, err2 := c.Sets(table)
-	_, err3 := c.Rules(table, "one")
-	_, err4 := c.RuleIDs(table, "one")
-	_, _, err5 := c.FindTable(table)
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
-		t.Error(err)
-	}
-	if now := generation(t, c); now != gen {
-		t.Errorf("generation after reading: got %d, want %d", now, gen)
-	}
-}
-
 // Requests and commits work after a dump that was abandoned.
 func TestRequestAfterAbandonedDump(t *testing.T) {
 	c := connect(t)

@@ -17,7 +17,22 @@ import (
 )
 
 // program is the program of a script that changes and reads a table. Another
-// program commits, too.
+// program commits, too. These are its steps, besides the standard ones:
+//
+//	table NAME [owned]             the table of the next steps, lb by default
+//	load FILE                      loads a file with nft
+//	add-table, add-chain NAME [TYPE], set NAME TYPE…, add-set NAME
+//	add-row SET KEY [: DATA], delete-row SET KEY, add-rule CHAIN STATEMENT…
+//	delete table|chain|set|counter|rule …, flush chain|set NAME
+//	tag N, isolate, expect, reset, size  change and describe the batch
+//	commit [keep], other           commits, or another program does
+//	problems                       prints the problems of the last commit
+//	listing, unchanged             the ruleset as nft lists it
+//	generation                     prints the generations since the last time
+//	chains, rules CHAIN…, read-rows SET, find-row SET KEY, find-table
+//	counters, find-counter NAME, nothing
+//	delete-rule CHAIN N, again-rule CHAIN N   with rules that were read
+//	close                          ends the other program
 type program struct {
 	t           testing.TB
 	family      nft.Family

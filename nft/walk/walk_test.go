@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -83,104 +85,47 @@ func run(t *testing.T, table walk.Table, p walk.Packet) string {
 	return strings.Join(ends, ", ")
 }
 
-// Each comparison is the first part of a rule that drops the packet.
+// Each rule of testdata/facts.txt drops the packets that match it. The sets do
+// not exist for the walk.
 func TestFacts(t *testing.T) {
-	payload := func(base expr.PayloadBase, offset uint32, data ...byte) []expr.Any {
-		return []expr.Any{
-			&expr.Payload{Base: base, Offset: offset, Len: uint32(len(data)), DestRegister: 1}, is(data...),
-		}
+	c := loopback(t, netip.MustParsePrefix("127.0.0.0/8"))
+	text, err := os.ReadFile("testdata/facts.txt")
+	if err != nil {
+		t.Fatal(err)
 	}
-	meta := func(key expr.MetaKey, data []byte) []expr.Any {
-		return []expr.Any{&expr.Meta{Key: key, Register: 1}, is(data...)}
-	}
-	ct := func(key expr.CtKey, data []byte) []expr.Any {
-		return []expr.Any{&expr.Ct{Key: key, Register: 1}, is(data...)}
-	}
-	const network, transport = expr.PayloadBaseNetworkHeader, expr.PayloadBaseTransportHeader
-	answered := packet()
+	answered, unmarked := packet(), packet()
 	answered.Answered, answered.Translated = true, true
-	unmarked := packet()
 	unmarked.MarkUnknown, unmarked.In.Unknown = true, fmt.Errorf("hypothetical")
 	unmarked.Source = netip.AddrPortFrom(unmarked.Source.Addr(), 0)
-	random := &expr.Numgen{Register: 1, Modulus: 4, Offset: 1}
-	const matches, differs, forks = "drop 1", "policy 1", "drop?, policy?"
-	tests := []struct {
-		name   string
-		packet walk.Packet
-		match  []expr.Any
-		want   string
-	}{
-		{"saddr", packet(), payload(network, 12, 10, 0, 0, 1), matches},
-		{"begin of daddr", packet(), payload(network, 16, 192, 0), matches},
-		{"protocol", packet(), payload(network, 9, unix.IPPROTO_TCP), matches},
-		{"ttl", packet(), payload(network, 8, 64), forks},
-		{"ports", packet(), payload(transport, 0, 0x9c, 0x40, 0, 80), matches},
-		{"unknown source port", unmarked, payload(transport, 0, 0x9c, 0x40), forks},
-		{"dport", unmarked, payload(transport, 2, 0, 81), differs},
-		{"SYN", packet(), payload(transport, 13, 2), matches},
-		{"ACK", answered, payload(transport, 13, 16), matches},
-		{"mark", packet(), meta(expr.MetaKeyMARK, host(0x10)), matches},
-		{"unknown mark", unmarked, meta(expr.MetaKeyMARK, host(0x10)), forks},
-		{"iifname", packet(), meta(expr.MetaKeyIIFNAME, []byte("veth")), matches},
-		{"unknown iifname", unmarked, meta(expr.MetaKeyIIFNAME, []byte("veth")), forks},
-		{"oif", packet(), meta(expr.MetaKeyOIF, host(0)), matches},
-		{"iif", packet(), meta(expr.MetaKeyIIF, host(2)), differs},
-		{"nfproto", packet(), meta(expr.MetaKeyNFPROTO, []byte{unix.NFPROTO_IPV4}), matches},
-		{"skuid", packet(), meta(expr.MetaKeySKUID, host(0)), forks},
-		{"ct state new", packet(), ct(expr.CtKeySTATE, host(8)), matches},
-		{"ct state established", answered, ct(expr.CtKeySTATE, host(2)), matches},
-		{"ct status", answered, ct(expr.CtKeySTATUS, host(1<<5|1<<1)), matches},
-		{"ct mark", answered, ct(expr.CtKeyMARK, host(0)), forks},
-		{"fib type", packet(), []expr.Any{
-			&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}, is(host(unix.RTN_LOCAL)...),
-		}, matches},
-		{"fib saddr . iif oif missing", packet(), []expr.Any{
-			&expr.Fib{Register: 1, FlagSADDR: true, FlagIIF: true, ResultOIF: true, FlagPRESENT: true}, is(0),
-		}, matches},
-		{"mask of an unknown value", packet(), []expr.Any{
-			&expr.Numgen{Register: 1, Modulus: 4}, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4},
-			is(host(0)...),
-		}, forks},
-		{"range", packet(), []expr.Any{
-			&expr.Payload{Base: transport, Offset: 2, Len: 2, DestRegister: 1},
-			&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: []byte{0, 80}, ToData: []byte{0, 90}},
-		}, matches},
-		{"random", packet(), []expr.Any{random, is(host(4)...)}, "drop 1/4, policy 3/4"},
-		{"impossible number", packet(), []expr.Any{random, is(host(0)...)}, differs},
-		{"hash of an unknown port", unmarked, []expr.Any{
-			&expr.Payload{Base: transport, Len: 2, DestRegister: 1},
-
-			&expr.Hash{SourceRegister: 1, DestRegister: 1, Length: 2, Modulus: 4, Type: expr.HashTypeJenkins},
-			is(host(3)...),
-		}, "drop 1/4, policy 3/4"},
-		{"hash of the flow", packet(), []expr.Any{
-			&expr.Hash{DestRegister: 1, Modulus: 4, Offset: 1, Type: expr.HashTypeSym}, is(host(0)...),
-		}, differs},
-		{"limit", packet(), []expr.Any{&expr.Limit{}}, forks},
-		{"unknown expression", packet(), []expr.Any{&nft.UnknownExpression{Name: "osf"}}, forks},
-		{"log", packet(), []expr.Any{&nft.UnknownExpression{Name: "log"}}, matches},
-		{"quota", packet(), []expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_QUOTA}}, forks},
-		{"update", packet(), []expr.Any{&expr.Dynset{SetName: "s"}}, matches},
-		{"update with a limit", packet(), []expr.Any{&expr.Dynset{SetName: "s", Exprs: []expr.Any{&expr.Limit{}}}},
-			forks},
-		{"unknown set", packet(), []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: "s"}}, forks},
-		{"mark that a rule sets", packet(), append([]expr.Any{
-			&expr.Immediate{Register: 1, Data: host(7)},
-			&expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true},
-		}, meta(expr.MetaKeyMARK, host(7))...), matches},
+	packets := map[string]walk.Packet{"syn": packet(), "answered": answered, "unmarked": unmarked}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Split(strings.TrimSpace(line), "|")
+		if len(fields) != 3 {
+			continue
+		}
+		for i := range fields {
+			fields[i] = strings.TrimSpace(fields[i])
+		}
+		family := map[bool]nft.Family{true: nft.Inet, false: nft.IPv4}[strings.Contains(fields[1], "nfproto")]
+		command := exec.Command("nft", "-f", "-")
+		command.Stdin = strings.NewReader("flush ruleset\ntable " + family.String() + " t {\n quota q { over 1 bytes }\n" +
+			"set s { type ipv4_addr; size 9; flags dynamic; }\n chain base { " + fields[1] + " drop; }\n}")
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", fields[1], err, out)
+		}
+		rules, err := c.Rules(&nft.Table{Family: family, Name: "t"}, "base")
+		if err != nil || len(rules) != 1 {
+			t.Fatalf("%s: got rules %v, %v", fields[1], rules, err)
+		}
+		if got := run(t, chains{"base": rules}, packets[fields[0]]); got != fields[2] {
+			t.Errorf("%s, %s packet: got %s, want %s", fields[1], fields[0], got, fields[2])
+		}
 	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			table := chains{"base": {rule(append(test.match, verdict(expr.VerdictDrop))...)}}
-			if got := run(t, table, test.packet); got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
-			}
-		})
+	unknown := rule(&nft.UnknownExpression{Name: "osf"}, verdict(expr.VerdictDrop))
+	if got, want := run(t, chains{"base": {unknown}}, packet()), "drop?, policy?"; got != want {
+		t.Errorf("unknown expression: got %s, want %s", got, want)
 	}
 }
-
-// is compares register 1 with a constant.
-func is(data ...byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }
 
 // Paths that depend on unknown facts and reach the same state become one, so
 // their number does not grow with the number of rules.

@@ -29,7 +29,20 @@ import (
 )
 
 // story is the state of a script: an IPv4 table of node1, with followers whose
-// servers and cleaners record calls.
+// servers and cleaners record calls. These are its steps, besides the standard
+// ones:
+//
+//	start NODEPORTS [count]        creates the table
+//	apply FILE                     sets the Services of a file
+//	delete SERVICE…                deletes Services of the namespace ns
+//	slice NAME SERVICE ENDPOINT…   sets or deletes an EndpointSlice
+//	node ADDRESS…                  sets the addresses of the node
+//	sync, check, rewrite           commits changes, and restores the table
+//	pass DURATION                  time passes
+//	flows, checks, ports, resets   prints the calls since the last time
+//	hold, serves FRONTEND, release connections that are being reset
+//	missing                        prints the number of missing endpoints
+//	metrics NAME…                  prints metrics
 type story struct {
 	recorded
 	t        testing.TB

@@ -17,7 +17,21 @@ import (
 )
 
 // story is the state of a script: a Server, endpoints and connections. The two
-// ends of connection c are c and c.endpoint.
+// ends of connection c are c and c.endpoint. These are the steps, besides the
+// standard ones:
+//
+//	endpoint NAME                  starts the server of an endpoint
+//	serve PORT ENDPOINT…           sets the targets of a NodePort
+//	delete PORT                    deletes a NodePort
+//	open, failures, connections    print numbers of the Server
+//	connect NAME PORT ENDPOINT     opens a connection to an endpoint
+//	try PORT                       prints what happens to a connection
+//	send END TEXT[*N], pass END, read END
+//	end END, close END, reset END, is-reset END
+//	resets PORT ENDPOINT           resets connections to a target
+//	occupy PORT, vacate            another program listens on a port
+//	drain, end-drain, drained      drains the Server
+//	event, state PORT
 type story struct {
 	*fixture
 	endpoints map[string]*endpoint
@@ -173,8 +187,8 @@ func (s *story) read(_ *script.Script, args []string) (string, error) {
 	return fmt.Sprintf("%d bytes", len(got)), err
 }
 
-// isReset fails unless an end is reset. After the other direction ended, reading
-// does not find a reset, and writing does.
+// isReset fails unless an end is reset. After the other direction ended,
+// reading does not find a reset, and writing does.
 func (s *story) isReset(_ *script.Script, args []string) (string, error) {
 	c := s.ends[args[0]]
 	_, err := io.Copy(io.Discard, c)

@@ -16,7 +16,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
-// story is the state of a script: the node.
+// story is the state of a script: the node. Each step prints the result of a
+// function.
 type story struct {
 	t    testing.TB
 	node *cluster.Node
@@ -115,7 +116,7 @@ func (s *story) unused(args []string) string {
 	return strings.Join(out, ", ")
 }
 
-// arrange returns the order of targets after an order before: BEFORE… to NOW…
+// arrange returns the order of targets after another one: BEFORE… to NOW…
 func (s *story) arrange(args []string) string {
 	before, now, _ := strings.Cut(strings.Join(args, " "), "to")
 	return lastBytes(arrange(targetsFrom(before), targetsFrom(now)))
