@@ -58,7 +58,8 @@ func TestInvalid(t *testing.T) {
 		{rule(many...), "add rule one " + nft.NewRule(many...).Text(nft.IPv4), tooLong},
 		{set("s", nft.Fields{}), "add set s", "key has no fields"},
 
-		{row(nft.Row{Set: verdicts}), "add element services 0x", "key of 0 bytes does not match " + verdicts.Key.String()},
+		{row(nft.Row{Set: verdicts}), "add element services 0x",
+			"key of 0 bytes does not match " + verdicts.Key.String()},
 		{row(nft.Row{Set: verdicts, Key: v4.Proto(tcp)}), "add element services 0x0a60000106000000",
 			"key of 8 bytes does not match " + verdicts.Key.String()},
 		{row(nft.Row{Set: data, Key: v6, Data: v4.Port(80)}), "add element data " + hex6,

@@ -59,7 +59,8 @@ func TestScripts(t *testing.T) {
 				if f == nft.IPv6 {
 					many, span = "[fd00:244::8]:1-2", "[fd00:244::8]-[fd00:244::9]:8080"
 				}
-				e.Vars = append(e.Vars, "MANY="+many, "SPAN="+span, "F="+f.String(), "ADDR="+nft.Types(nft.TypeAddr(f)).String(),
+				e.Vars = append(e.Vars, "MANY="+many, "SPAN="+span, "F="+f.String(),
+					"ADDR="+nft.Types(nft.TypeAddr(f)).String(),
 					"TO="+to.String(),
 					"PREFIX="+netip.PrefixFrom(vip(f, 256), vip(f, 0).BitLen()-8).String(),
 					"LAST="+vip(f, 255).String(), "FIRST="+vip(f, 256).String())

@@ -75,7 +75,8 @@ func (s *story) commands() map[string]script.Command {
 	}
 	for name, step := range map[string]func(args []string) error{
 		"endpoint": func(args []string) error { s.endpoints[args[0]] = s.fixture.endpoint(); return nil },
-		"serve":    s.serve, "delete": s.remove, "send": s.send, "pass": s.pass, "occupy": s.occupy, "drain": s.startDrain,
+		"serve":    s.serve, "delete": s.remove, "send": s.send, "pass": s.pass,
+		"occupy": s.occupy, "drain": s.startDrain,
 		"vacate":    func([]string) error { return s.other.Close() },
 		"end-drain": func([]string) error { s.drain(); return nil },
 		"end":       func(args []string) error { return s.ends[args[0]].CloseWrite() },

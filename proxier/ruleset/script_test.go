@@ -225,7 +225,8 @@ func (s *story) reach(args []string) string {
 		}
 		for i, w := range strings.Split(weights, ",") {
 			n, _ := strconv.Atoi(w)
-			*targets = append(*targets, Target{Addr: addr("10.0.0.1"), Port: uint16(i + 1), Weight: cluster.WeightOf(n)})
+			t := Target{Addr: addr("10.0.0.1"), Port: uint16(i + 1), Weight: cluster.WeightOf(n)}
+			*targets = append(*targets, t)
 		}
 	}
 	if err := p.setSlots(); err != nil {
