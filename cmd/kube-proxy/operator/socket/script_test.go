@@ -1,0 +1,150 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/test/script"
+)
+
+// TestScripts runs the scripts about the socket of a proxy, $SOCKET in the
+// directory $DIR. These are their steps, besides exec and other standard ones:
+//
+//	listen [NAME]           starts a proxy with the objects a/x, b/x and b/y, or NAME/x
+//	stop                    stops the proxy that started first
+//	try-listen [PARENT]     prints the error of a proxy whose directory is in PARENT
+//	stale-socket FILE       makes a socket on which no process listens
+//	hung-socket FILE        makes a socket that accepts connections and answers nothing
+//	fail TEXT               makes the proxy answer with an error after its objects; the texts
+//	                        not-found, deadline and broken are special
+//	ask [FILE]              asks the proxy of a socket for its name
+//	ask-objects [END]       asks for the objects with this end of their name
+//	ask-future              asks what this version does not know
+func TestScripts(t *testing.T) {
+	script.Run(t, script.Suite{Patience: 10 * time.Second, Setup: func(e *script.Env) (map[string]script.Command, error) {
+		s := &story{t: e.T.(*testing.T), proxy: &fakeProxy{objects: []string{"a/x", "b/x", "b/y"}}}
+		s.server = newTestServer(s.t, s.proxy)
+		s.server.dir = filepath.Join(e.WorkDir, "nftproxy")
+		e.Setenv("DIR", s.server.dir)
+		e.Setenv("SOCKET", s.server.path())
+		return map[string]script.Command{
+			"listen": s.listen, "stop": s.stop, "try-listen": s.tryListen, "stale-socket": s.staleSocket,
+			"hung-socket": s.hungSocket, "fail": s.fail, "ask": s.ask, "ask-objects": s.askObjects,
+			"ask-future": s.askFuture,
+		}, nil
+	}})
+}
+
+type story struct {
+	t      *testing.T
+	proxy  *fakeProxy
+	server *Server
+	stops  []func()
+}
+
+func (s *story) listen(_ *script.Script, args []string) (string, error) {
+	server := s.server
+	if len(args) > 0 {
+		server = newTestServer(s.t, &fakeProxy{objects: []string{args[0] + "/x"}})
+		server.dir = s.server.dir
+	}
+	s.stops = append(s.stops, start(s.t, server))
+	return "", nil
+}
+
+func (s *story) stop(*script.Script, []string) (string, error) {
+	s.stops[0]()
+	return "", nil
+}
+
+func (s *story) tryListen(sc *script.Script, args []string) (string, error) {
+	dir := s.server.dir
+	if len(args) > 0 {
+		dir = filepath.Join(sc.MkAbs(args[0]), "nftproxy")
+	}
+	l, err := listen(dir, s.server.namespace)
+	if err == nil {
+		l.Close()
+	}
+	return "", oneLine(err)
+}
+
+func (s *story) staleSocket(sc *script.Script, args []string) (string, error) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: sc.MkAbs(args[0])})
+	if err != nil {
+		return "", err
+	}
+	l.SetUnlinkOnClose(false)
+	return "", l.Close()
+}
+
+func (s *story) hungSocket(sc *script.Script, args []string) (string, error) {
+	l, err := net.Listen("unix", sc.MkAbs(args[0]))
+	if err == nil {
+		s.t.Cleanup(func() { l.Close() })
+	}
+	return "", err
+}
+
+func (s *story) fail(_ *script.Script, args []string) (string, error) {
+	switch args[0] {
+	case "not-found":
+		s.proxy.err = fmt.Errorf("c/z: %w", errNoObject)
+	case "deadline":
+		s.proxy.err = context.DeadlineExceeded
+	case "broken":
+		s.proxy.broken = true
+	}
+	return "", nil
+}
+
+func (s *story) client(sc *script.Script, args []string) *Client {
+	if len(args) > 0 {
+		return &Client{Path: sc.MkAbs(args[0])}
+	}
+	return &Client{Path: s.server.path()}
+}
+
+func (s *story) ask(sc *script.Script, args []string) (string, error) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
+	defer cancel()
+	o, err := askName.AskOne(ctx, s.client(sc, args), struct{}{})
+	if err != nil {
+		return "", oneLine(err)
+	}
+	return o.Name + "\n", nil
+}
+
+func (s *story) askObjects(sc *script.Script, args []string) (string, error) {
+	all, err := names(s.t, s.client(sc, nil), strings.Join(args, ""))
+	return strings.Join(append(all, ""), "\n"), oneLine(err)
+}
+
+func (s *story) askFuture(sc *script.Script, _ []string) (string, error) {
+	future := askName
+	future.Path = "/v1/future"
+	_, err := future.AskOne(s.t.Context(), s.client(sc, nil), struct{}{})
+	return "", oneLine(err)
+}
+
+// oneLine returns an error that is one line, and that names its kind.
+func oneLine(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case strings.Contains(err.Error(), "\n"):
+		return fmt.Errorf("not one line: %w", err)
+	case errors.Is(err, ErrNoProxy):
+		return fmt.Errorf("ErrNoProxy: %w", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("DeadlineExceeded: %w", err)
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), fmt.Sprint("process ", os.Getpid()), "process PID"))
+}
