@@ -28,7 +28,7 @@ import (
 //	ask-objects [END]       asks for the objects with this end of their name
 //	ask-future              asks what this version does not know
 func TestScripts(t *testing.T) {
-	script.Run(t, script.Suite{Patience: 10 * time.Second, Setup: func(e *script.Env) (map[string]script.Command, error) {
+	setup := func(e *script.Env) (map[string]script.Command, error) {
 		s := &story{t: e.T.(*testing.T), proxy: &fakeProxy{objects: []string{"a/x", "b/x", "b/y"}}}
 		s.server = newTestServer(s.t, s.proxy)
 		s.server.dir = filepath.Join(e.WorkDir, "nftproxy")
@@ -39,7 +39,8 @@ func TestScripts(t *testing.T) {
 			"hung-socket": s.hungSocket, "fail": s.fail, "ask": s.ask, "ask-objects": s.askObjects,
 			"ask-future": s.askFuture,
 		}, nil
-	}})
+	}
+	script.Run(t, script.Suite{Patience: 10 * time.Second, Setup: setup})
 }
 
 type story struct {
