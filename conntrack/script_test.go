@@ -142,6 +142,9 @@ func (s *story) run() {
 func (s *story) passed(r Result) {
 	text := fmt.Sprintf("%v: %d changes, %d rechecks, %d dumps, %d of %d flows deleted",
 		time.Since(s.start), r.Changes, r.Rechecks, r.Dumps, r.Deleted, r.Flows)
+	if r.DeletedIPv6 > 0 {
+		text += fmt.Sprintf(", %d of IPv6", r.DeletedIPv6)
+	}
 	if r.Err != nil {
 		text += ": " + r.Err.Error()
 	}
