@@ -105,7 +105,8 @@ demo: setup build ## Show the product with real traffic between network namespac
 test: setup programs ## Run all tests on this kernel, in network namespaces (root). The first run builds etcd, kube-apiserver, Helm and kustomize.
 	go test -count=1 ./...
 	@# The tests with an API server wait most of the time, so that others run beside them.
-	@$(MAKE) --no-print-directory -j2 --output-sync=line test-apiserver test-deploy test-bench
+	@$(MAKE) --no-print-directory -j2 --output-sync=line test-apiserver test-deploy
+	@$(MAKE) --no-print-directory test-bench
 
 .PHONY: programs
 programs: # Build the programs of other projects that tests run, unless they are up to date.
