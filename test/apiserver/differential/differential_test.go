@@ -1,7 +1,6 @@
 package differential
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/test/cluster/objects"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 	"github.com/nftproxy/nftproxy/test/random"
 )
@@ -23,30 +21,19 @@ type difference struct {
 	before *random.App // of a memory: the app before the changes
 }
 
-// step is a state of the cluster of a seed.
-type step struct {
-	seed    uint64
-	number  int
-	config  string
-	changes []string // that led to it
-	origins []*origin
-}
-
 // report describes the differences of an app, with its objects.
-func (s step) report(a *random.App, differences []difference) string {
+func (w *world) report(a *random.App, differences []difference) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "seed %d, step %d: %d probes differ\n", s.seed, s.number, len(differences))
 	for _, d := range differences {
-		fmt.Fprintf(&text, "%s: %s -> %s\n    %-10s %s\n    %-10s %s\n", d.Kind, s.origins[d.from].name, d.Frontend,
-			"allowed", d.want, proxies()[d.side], d.got)
+		from := w.sides[0].origins[d.from].name
+		fmt.Fprintf(&text, "%s: %s -> %s\n    %-10s %s\n    %-10s %s\n", d.Kind, from, d.Frontend, "allowed", d.want,
+			w.sides[d.side].proxy, d.got)
 	}
-	fmt.Fprintf(&text, "changes: %s\nconfiguration:\n%s", strings.Join(s.changes, ", "), s.config)
 	if a != nil && a.InAPI() != nil {
 		live := a.InAPI().DeepCopy()
 		live.ManagedFields = nil
-		text.WriteString(random.YAML(live) + random.YAML(a.Slices()))
+		text.WriteString(random.YAML(live, a.Slices()))
 	}
-	fmt.Fprintf(&text, "To repeat it: make differential SEED=%d\n", s.seed)
 	return text.String()
 }
 
@@ -82,11 +69,7 @@ func (c counts) unknown(found []difference) map[*random.App][]difference {
 func TestDifferential(t *testing.T) {
 	w, total := newWorld(t), counts{}
 	for seed := *first; seed < *first+*seeds; seed++ {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			if err := w.runSeed(t, seed, total); err != nil {
-				t.Fatal(err)
-			}
-		})
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { w.runSeed(t, seed, total) })
 	}
 	t.Logf("\n%v", total)
 	if total["probes"] == 0 {
@@ -95,25 +78,19 @@ func TestDifferential(t *testing.T) {
 }
 
 // runSeed judges the proxies in each state of a random cluster.
-func (w *world) runSeed(t *testing.T, seed uint64, total counts) error {
+func (w *world) runSeed(t *testing.T, seed uint64, total counts) {
 	ctx, g := t.Context(), random.New(seed, 0, random.Config{
 		Endpoints: w.sides[0].endpoints, Conflicts: 2, ManyIPs: random.EnoughIPs,
 	})
-	if err := w.api.Clear(ctx); err != nil {
-		return err
-	}
+	must(t, w.api.Clear(ctx))
 	file, config := configuration(g, w.kube, w.sides[0].pods["a1"])
-	if err := w.restart(ctx, file); err != nil {
-		return err
-	}
+	w.restart(t, file)
 	var before *random.State
-	after, at := g.Initial(), step{seed: seed, config: file, origins: w.sides[0].origins}
+	after, done := g.Initial(), []string(nil)
 	var memories []*memory
-	for ; at.number < *steps; at.number++ {
+	for number := range *steps {
 		began := time.Now()
-		if err := w.advance(ctx, w.api.Changes(g, before, after)); err != nil {
-			return fmt.Errorf("step %d: %w", at.number, err)
-		}
+		w.advance(t, w.api.Changes(g, before, after))
 		if before == nil {
 			before = &random.State{}
 		}
@@ -130,22 +107,13 @@ func (w *world) runSeed(t *testing.T, seed uint64, total counts) error {
 		}
 		memories = j.remember(ctx, g, after)
 		for a, differences := range total.unknown(found) {
-			t.Error(at.report(a, differences))
+			t.Errorf("step %d: %d probes differ\n%schanges: %s\nconfiguration:\n%s"+
+				"To repeat it: make differential SEED=%d",
+				number, len(differences), w.report(a, differences), strings.Join(done, ", "), file, seed)
 		}
 		t.Logf("seed %d, step %d: %d probes, %d differ; %.1f s to sync, %.1f s to compare",
-			seed, at.number, len(probes), len(found), synced.Seconds(), (time.Since(began) - synced).Seconds())
+			seed, number, len(probes), len(found), synced.Seconds(), (time.Since(began) - synced).Seconds())
 		before = after
-		after, at.changes = g.Next(after)
+		after, done = g.Next(after)
 	}
-	return nil
-}
-
-// advance changes the cluster and waits for both proxies.
-func (w *world) advance(ctx context.Context, changes []objects.Change) error {
-	for _, change := range changes {
-		if err := change(ctx); err != nil {
-			return err
-		}
-	}
-	return w.settle(ctx)
 }

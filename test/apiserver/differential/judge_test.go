@@ -1,7 +1,6 @@
 package differential
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -63,7 +62,7 @@ func (j *judge) connection(p probe) oracle.Connection {
 	from := j.sides[0].origins[p.from]
 	protocol, _ := cluster.ParseProtocol(p.Network)
 	return oracle.Connection{
-		Source: from.example(p.family()), Interface: from.arrivesOn, Destination: p.To, Protocol: protocol,
+		Source: from.client(p.family()), Interface: from.arrivesOn, Destination: p.To, Protocol: protocol,
 	}
 }
 
@@ -114,7 +113,7 @@ const shortly = 1400 * time.Millisecond
 // judge returns the last of several results, or one that is not wrong.
 func (j *judge) judge(ctx context.Context, p probe) (d difference) {
 	const pause = 700 * time.Millisecond
-	if from := j.sides[0].origins[p.from]; !from.isThisNode && !j.IsConsistent(from.example(p.family())) {
+	if from := j.sides[0].origins[p.from]; !from.isThisNode && !j.IsConsistent(from.client(p.family())) {
 		return d // it is not defined whether the client reaches itself
 	}
 	for _, timeout := range []time.Duration{shortly, lab.DefaultTimeout, lab.DefaultTimeout} {
@@ -214,7 +213,7 @@ func (s *side) describe(result lab.Result, p probe, client netip.Addr) string {
 	ofNode := slices.Contains(append(s.Node1.Addrs(), random.SecondAddrs()...), addr)
 	source := addr.String()
 	switch {
-	case from.isThisNode && ofNode, addr == cmp.Or(client, from.Addrs()[p.family()]):
+	case from.isThisNode && ofNode, addr == client:
 		source = "kept"
 	case ofNode:
 		source = "masqueraded"

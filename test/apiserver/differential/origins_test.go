@@ -10,8 +10,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/random"
 )
 
-// origin is a source of attempts. Its packets have the addresses of the
-// namespace, single addresses, or another address of a pool in each attempt.
+// origin is a source of attempts. Its packets have single addresses, or another
+// address of a pool in each attempt.
 type origin struct {
 	name string
 	*lab.Namespace
@@ -23,21 +23,14 @@ type origin struct {
 	clients atomic.Uint32
 }
 
-// client returns a source address. It is invalid if the kernel chooses it.
+// client returns a source address. The oracle allows the same for all of a
+// pool.
 func (o *origin) client(f int) netip.Addr {
 	if o.pool[f].IsValid() {
 		size := uint32(1) << min(15, o.pool[f].Addr().BitLen()-o.pool[f].Bits())
 		return lab.AddrIn(o.pool[f], 1+int(o.clients.Add(1)%(size-2)))
 	}
 	return o.single[f]
-}
-
-// example returns a source address. The oracle allows the same for all.
-func (o *origin) example(f int) netip.Addr {
-	if client := o.client(f); client.IsValid() {
-		return client
-	}
-	return o.Addrs()[f]
 }
 
 // The indexes of origins.
@@ -60,17 +53,15 @@ func (s *side) newOrigins() []*origin {
 	}
 	client, node, a1, pod1 := s.Client, s.Node1.Namespace, s.pods["a1"], s.pods["pod1"]
 	all := []*origin{
-		// Client and node have more addresses, of which the kernel could
-		// choose one.
-		fromClient:      {name: "client", Namespace: client, single: [2]netip.Addr(client.Addrs())},
+		fromClient:      {name: "client", Namespace: client},
 		fromOutside:     {name: "outside", Namespace: client, pool: pool("172.31.0.0/17", "fd00:31::/65")},
 		fromElsewhere:   {name: "elsewhere", Namespace: client, pool: pool("172.31.128.0/17", "fd00:31:0:0:8000::/65")},
 		fromRemotePods:  {name: "remote pods", Namespace: client, pool: pool("10.244.3.0/24", "fd00:244:3::/64")},
 		fromPods:        {name: "pods", pool: pool("10.244.1.128/25", "fd00:244:1:0:8000::/65")},
 		fromPod1:        {name: "pod1"},
 		fromA1:          {name: "a1", Namespace: a1.Namespace, arrivesOn: a1.HostInterface},
-		fromNode1:       {name: "node1", Namespace: node, single: [2]netip.Addr(node.Addrs())},
-		fromNode1Second: {name: "node1-second", Namespace: node, single: [2]netip.Addr(random.SecondAddrs())},
+		fromNode1:       {name: "node1", Namespace: node},
+		fromNode1Second: {name: "node1-second", Namespace: node},
 	}
 	for _, o := range all {
 		if o.Namespace == nil {
@@ -78,7 +69,9 @@ func (s *side) newOrigins() []*origin {
 		}
 		o.arrivesOn = cmp.Or(o.arrivesOn, "eth0")
 		o.isThisNode = o.Namespace == node
+		o.single = [2]netip.Addr(o.Addrs())
 	}
+	all[fromNode1Second].single = [2]netip.Addr(random.SecondAddrs())
 	return all
 }
 

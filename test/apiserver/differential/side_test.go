@@ -2,7 +2,6 @@ package differential
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -35,14 +34,11 @@ func newSide(t testing.TB, proxy, path string) *side {
 	s := &side{Lab: labtest.New(t), proxy: proxy, program: path, dir: t.TempDir()}
 	s.control = labtest.AddPod(t, s.Node2, "control-plane")
 	var err error
-	if s.pods, s.endpoints, err = random.AddPods(s.Lab); err != nil {
-		t.Fatal(err)
-	}
+	s.pods, s.endpoints, err = random.AddPods(s.Lab)
+	must(t, err)
 	s.pods["pod1"] = labtest.AddPod(t, s.Node1, "pod1")
 	s.origins = s.newOrigins()
-	if err := s.route(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.route())
 	t.Cleanup(s.stop)
 	return s
 }
@@ -53,9 +49,7 @@ func (s *side) relay(t testing.TB, to *side) {
 	t.Helper()
 	at := netip.AddrPortFrom(s.control.IPv4, apiPort)
 	listener, err := s.control.Listen("tcp4", at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {
@@ -80,21 +74,17 @@ func (s *side) relay(t testing.TB, to *side) {
 }
 
 // start starts the proxy in a namespace without rules and flows.
-func (s *side) start(ctx context.Context, config string) error {
-	for _, line := range [][]string{{"nft", "flush", "ruleset"}, {"conntrack", "-F"}} {
-		if out, err := s.Node1.Command(ctx, line[0], line[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%v: %w: %s", line, err, out)
-		}
-	}
+func (s *side) start(t testing.TB, config string) {
+	t.Helper()
+	labtest.Run(t, s.Node1.Namespace, "nft", "flush", "ruleset")
+	labtest.Run(t, s.Node1.Namespace, "conntrack", "-F")
 	file := filepath.Join(s.dir, "config.conf")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		return err
-	}
+	must(t, os.WriteFile(file, []byte(config), 0o600))
 	var err error
 	s.process, err = s.Node1.StartProcess(context.Background(), lab.ProcessConfig{
 		Program: s.program, Args: []string{"--config=" + file, "-v=2"}, Log: filepath.Join(s.dir, "proxy.log"),
 	})
-	return err
+	must(t, err)
 }
 
 // stop ends the proxy. Its rules stay.

@@ -2,8 +2,10 @@ package differential
 
 import (
 	"context"
-	"errors"
+	"flag"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,7 +17,24 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-const apiPort = 6443
+const (
+	repository = "../../.."
+	programs   = repository + "/.cache/apiserver" // built by test/apiserver/build
+	apiPort    = 6443
+)
+
+var (
+	seeds = flag.Uint64("seeds", 2, "number of random clusters")
+	first = flag.Uint64("first", 1, "seed of the first cluster")
+	steps = flag.Int("steps", 3, "number of states of each cluster")
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // world is an API server and two sides that have it.
 type world struct {
@@ -28,64 +47,67 @@ type world struct {
 // newWorld creates a world. No proxy runs yet.
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{}
-	for i, path := range []string{program(proxies()[0]), subject(t)} {
-		w.sides[i] = newSide(t, proxies()[i], path)
-	}
-	var err error
+	at, err := filepath.Abs(programs)
+	must(t, err)
+	w := &world{sides: [2]*side{newSide(t, "kube-proxy", filepath.Join(at, "kube-proxy")), newSubject(t)}}
 	w.kube, err = cluster.Start(t.Context(), cluster.Config{
-		Namespace: w.sides[0].control.Namespace, Programs: filepath.Dir(program("etcd")),
-		Dir: filepath.Join(t.TempDir(), "cluster"), ServiceRanges: lab.ServiceRanges(),
+		Namespace: w.sides[0].control.Namespace, Programs: at, Dir: filepath.Join(t.TempDir(), "cluster"),
+		ServiceRanges: lab.ServiceRanges(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := w.kube.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	must(t, err)
+	t.Cleanup(func() { must(t, w.kube.Close()) })
 	w.sides[1].relay(t, w.sides[0])
 	w.api = &objects.API{Client: w.kube.Admin()}
 	w.sentinel = &objects.Sentinel{API: w.api, Pods: [2]string{"a1", "a2"}, Addrs: w.sides[0].endpoints}
 	for _, n := range w.sides[0].Nodes() {
-		if err := w.kube.CreateNode(t.Context(), n.Namespace, n.PodRanges...); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.kube.CreateNode(t.Context(), n.Namespace, n.PodRanges...))
 	}
-	if err := w.api.CreateServiceCIDR(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.api.CreateServiceCIDR(t.Context()))
 	return w
+}
+
+// newSubject creates the side of the proxy that is compared with kube-proxy. It
+// builds nftproxy unless there is another one.
+func newSubject(t testing.TB) *side {
+	t.Helper()
+	if path := labtest.Subject(); path != "" {
+		return newSide(t, "subject", path)
+	}
+	path := filepath.Join(t.TempDir(), "kube-proxy")
+	build := exec.Command("go", "build", "-trimpath", "-o", path, "./cmd/kube-proxy")
+	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0") // as in make build, for the build cache
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build nftproxy: %v\n%s", err, out)
+	}
+	return newSide(t, "nftproxy", path)
 }
 
 // restart starts both proxies, with a configuration, on nodes without rules.
 // kube-proxy is in mode iptables if the subject is, otherwise in mode nftables.
-func (w *world) restart(ctx context.Context, config string) error {
+func (w *world) restart(t testing.TB, config string) {
+	t.Helper()
 	for i, s := range w.sides {
 		s.stop()
 		mode := labtest.SubjectMode()
 		if i == 0 && mode != "iptables" {
 			mode = "nftables"
 		}
-		modes := strings.NewReplacer("mode: nftables", "mode: "+mode, "nftables: {", mode+": {")
-		if err := s.start(ctx, modes.Replace(config)); err != nil {
-			return fmt.Errorf("%s: %w", s.proxy, err)
-		}
+		s.start(t, strings.NewReplacer("mode: nftables", "mode: "+mode, "nftables: {", mode+": {").Replace(config))
 	}
-	return nil
 }
 
-// settle changes the sentinel, and waits until both proxies serve the change.
-func (w *world) settle(ctx context.Context) error {
-	mark, err := w.sentinel.Change(ctx)
-	if err != nil {
-		return err
+// advance changes the cluster and then the sentinel, and waits until both
+// proxies serve the change.
+func (w *world) advance(t testing.TB, changes []objects.Change) {
+	t.Helper()
+	for _, change := range changes {
+		must(t, change(t.Context()))
 	}
-	for _, side := range w.sides {
-		err = errors.Join(err, side.await(ctx, mark))
+	mark, err := w.sentinel.Change(t.Context())
+	must(t, err)
+	for _, s := range w.sides {
+		must(t, s.await(t.Context(), mark))
 	}
-	return err
 }
 
 func (s *side) await(ctx context.Context, mark objects.Mark) (err error) {
@@ -94,8 +116,8 @@ func (s *side) await(ctx context.Context, mark objects.Mark) (err error) {
 		if err = mark.Served(ctx, s.Node1.Namespace); err == nil {
 			return nil
 		}
-		if err := s.process.Pause(10 * time.Millisecond); err != nil {
-			return err
+		if ended := s.process.Pause(10 * time.Millisecond); ended != nil {
+			return ended
 		}
 	}
 	return fmt.Errorf("%s has not written the last change: %w; log:\n%s", s.proxy, err, s.process.EndOfLog())
