@@ -4,6 +4,9 @@
 // test/cluster/objects writes the objects to an API server; Pass passes them to
 // a sink.
 //
+// Each aspect of a Service, such as its ports, follows from a seed of its own,
+// so that a change can concern one of them.
+//
 // The addresses are the addresses of package lab. Endpoints are the pods and
 // nodes that the caller names, with servers at FirstTarget and SecondTarget.
 package random
