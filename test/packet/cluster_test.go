@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/oracle"
 )
 
 // Ports of servers in pods. All pods serve at the first two. Those from
@@ -40,8 +42,15 @@ type cluster struct {
 	last    int                      // number of the last service with a chosen number
 	mark    uint16                   // port of the marker service
 
-	services map[string]*service // applied, by name
-	api      *apiObjects         // of the subject; nil if proxies read manifests
+	mu      sync.Mutex // guards oracles
+	oracles map[*lab.Node]*oracle.Cluster
+
+	isStory      bool                         // it has a script
+	services     map[string]*service          // by name
+	serviceCIDRs map[string][]string          // applied, by name
+	labels       map[string]map[string]string // of Nodes, by name
+	bridges      map[string]string            // of pods behind one
+	api          *apiObjects                  // of the subject; nil if proxies read manifests
 }
 
 // origin is the source of attempts.
@@ -101,6 +110,8 @@ func newIdleCluster(t testing.TB, flags ...string) *cluster {
 		origins:  make(map[string]origin),
 		places:   make(map[string][2]netip.Addr),
 		services: make(map[string]*service),
+
+		serviceCIDRs: map[string][]string{}, labels: map[string]map[string]string{}, bridges: map[string]string{},
 	}
 	// The client may get more addresses, of which the kernel would choose
 	// one.
@@ -146,7 +157,7 @@ func (c *cluster) addPod(node *lab.Node, config lab.PodConfig) *lab.Pod {
 	pod := labtest.AddPodWith(c.t, node, config)
 	labtest.Serve(c.t, firstTarget, pod.Namespace)
 	labtest.Serve(c.t, secondTarget, pod.Namespace)
-	c.pods[config.Name] = pod
+	c.pods[config.Name], c.bridges[config.Name] = pod, config.Bridge
 	c.addOrigin(config.Name, pod.Namespace, [2]netip.Addr{})
 	return pod
 }
@@ -283,9 +294,10 @@ func (c *cluster) remove(names ...string) {
 	c.t.Helper()
 	for _, name := range names {
 		if s := c.services[name]; s != nil {
-			s.Endpoints = nil
+			s.Endpoints, s.applied = nil, false
 			name = "service-" + name
 		}
+		delete(c.serviceCIDRs, name)
 		if c.api != nil {
 			c.write(name, "")
 			continue
@@ -304,12 +316,17 @@ func (c *cluster) remove(names ...string) {
 func (c *cluster) apply(text string) (applied []*service) {
 	c.t.Helper()
 	for document := range strings.SplitSeq(text, "---\n") {
-		var object metav1.PartialObjectMetadata
+		var object struct {
+			metav1.PartialObjectMetadata `json:",inline"`
+			Spec                         struct{ CIDRs []string }
+		}
 		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
 			c.t.Fatalf("%v in\n%s", err, document)
 		}
 		if object.Kind != "" {
-			c.write(strings.ToLower(object.Kind)+"-"+object.Name, document)
+			name := strings.ToLower(object.Kind) + "-" + object.Name
+			c.serviceCIDRs[name] = object.Spec.CIDRs
+			c.write(name, document)
 			continue
 		}
 		s := c.parse(document)
@@ -322,7 +339,7 @@ func (c *cluster) apply(text string) (applied []*service) {
 // put writes a Service and its EndpointSlices.
 func (c *cluster) put(s *service) {
 	c.t.Helper()
-	c.services[s.Name] = s
+	c.services[s.Name], s.applied = s, true
 	c.write("service-"+s.Name, c.manifest(s))
 }
 
@@ -427,5 +444,6 @@ func (c *cluster) writeNode(node *lab.Node, labels map[string]string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	c.labels[node.Name] = labels
 	c.write("node-"+node.Name, string(text))
 }

@@ -74,7 +74,7 @@ const manyNumbers = 1000
 // endpoints in turn. A proxy needs several transactions for their rows.
 func (c *cluster) manyServices(endpoints ...string) string {
 	var text strings.Builder
-	services := 200
+	services := 100
 	if testing.Short() {
 		services = 60
 	}

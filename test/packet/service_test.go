@@ -40,7 +40,7 @@ import (
 // many for 2,100 more, and the name of a node for the addresses of the node; in
 // loadBalancerSourceRanges, the name of an origin for its addresses.
 //
-// See cluster.slices for endpoints.
+// See cluster.slice for endpoints.
 type service struct {
 	corev1.Service `json:",inline"`
 	Name           string  `json:"name"`
@@ -49,7 +49,8 @@ type service struct {
 	Number         int     `json:"number"`
 	Expect         string  `json:"expect"`
 
-	ports []port // of all protocols
+	ports   []port // of all protocols
+	applied bool
 }
 
 type port struct {
@@ -224,12 +225,8 @@ func (s *service) texts(ranges []netip.Prefix) (texts []string) {
 func (c *cluster) manifest(s *service) string {
 	c.t.Helper()
 	objects := []any{s.Service}
-	if s.Endpoints != nil {
-		for i, text := range strings.Split(*s.Endpoints, "/") {
-			for _, f := range bothFamilies() {
-				objects = append(objects, c.slice(s, f, i, strings.Fields(text)))
-			}
-		}
+	for _, slice := range c.slices(s) {
+		objects = append(objects, slice)
 	}
 	var manifest strings.Builder
 	for _, object := range objects {
@@ -240,6 +237,20 @@ func (c *cluster) manifest(s *service) string {
 		fmt.Fprintf(&manifest, "---\n%s", text)
 	}
 	return manifest.String()
+}
+
+// slices returns the EndpointSlices, two for each part of the endpoints.
+func (c *cluster) slices(s *service) (all []*discoveryv1.EndpointSlice) {
+	c.t.Helper()
+	if s.Endpoints == nil {
+		return nil
+	}
+	for i, text := range strings.Split(*s.Endpoints, "/") {
+		for _, f := range bothFamilies() {
+			all = append(all, c.slice(s, f, i, strings.Fields(text)))
+		}
+	}
+	return all
 }
 
 // slice returns an EndpointSlice with the endpoints of words: the names of

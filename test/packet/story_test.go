@@ -12,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/oracle"
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
@@ -66,7 +67,7 @@ func (s *story) command(f step) script.Command {
 func (s *story) try(f step, args []string) (text string, err error) {
 	t := &stepT{TB: s.env.T}
 	if s.cluster != nil {
-		s.cluster.t = t
+		s.cluster.t, s.oracles = t, map[*lab.Node]*oracle.Cluster{}
 	}
 	defer func() {
 		if r := recover(); r != nil && r != any(t) {
@@ -99,6 +100,7 @@ func (t *stepT) Fatal(args ...any) { t.Fatalf("%s", fmt.Sprint(args...)) }
 // newStoryCluster is the first step of each script.
 func newStoryCluster(s *story, _ testing.TB, args []string) string {
 	s.cluster = newCluster(s.env.T, args...)
+	s.isStory = true
 	return ""
 }
 
