@@ -112,12 +112,12 @@ func (c *clientSets) add(port string, set uint8) {
 }
 
 func (c *clientSets) remove(port string) {
+	delete(c.until, port)
 	set, ok := c.sets[port]
 	if !ok {
 		return
 	}
 	delete(c.sets, port)
-	delete(c.until, port)
 	users, namespace := c.users[set], namespaceOf(port)
 	if users[namespace]--; users[namespace] == 0 {
 		delete(users, namespace)
