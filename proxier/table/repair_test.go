@@ -21,7 +21,7 @@ func mustCheck(t testing.TB, table *Table) {
 func atOnce() *keep.Limits {
 	l := keep.DefaultLimits()
 	l.FirstPause, l.LastPause, l.CheckShare, l.ScrubShare = 0, 0, 0, 0
-	l.FirstRetry, l.Time = 0, time.Hour
+	l.FirstRetry, l.Time, l.PartTime, l.Spread = 0, time.Hour, time.Hour, time.Hour
 	return &l
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -37,6 +38,7 @@ func startFirewall(t testing.TB, table string, generation *keep.Generation) *fir
 	f.kernel.OnCommit = f.commit
 	f.limits.CheckShare = 0 // the scrubber does not rest
 	f.limits.FirstRetry = 0 // each sync tries again what is held back
+	f.limits.PartTime, f.limits.Spread = time.Hour, time.Hour
 	f.Keeper = keep.New(keep.Config{
 		Table: f.Program(noSet), Source: f, Generation: generation,
 		Open: func() (keep.Kernel, error) { return f.kernel, nil }, Limits: &f.limits,

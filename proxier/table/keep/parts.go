@@ -24,10 +24,6 @@ type part struct {
 // turns to another account.
 const quantum = 1000
 
-// spread limits the accounts of a part: it has none that was served this much
-// longer than the first one, which must not wait for the others.
-const spread = 5 * time.Millisecond
-
 // updateInParts writes what changed, in parts, until everything is written or
 // Limits.Time has passed. It writes at least one part.
 func (k *writer) updateInParts() error {
@@ -88,7 +84,7 @@ func (k *writer) nextPart(t *turns) (p part) {
 		return p
 	}
 	k.queue.clock = max(k.queue.clock, (*t)[0].served)
-	latest := (*t)[0].served + spread
+	latest := (*t)[0].served + k.limits.Spread
 	limit := max(1, min(k.limits.PartCost, int(float64(k.limits.PartTime)/k.queue.rate)))
 	var aside []*Account // whose next owner is heavy
 	for len(*t) > 0 && !p.heavy && p.cost < limit {

@@ -19,7 +19,10 @@ func TestRandomHistories(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			f := newServing(t) // its rules need all that is on demand
-			f.limits = keep.Limits{PartCost: 4, HeavyCost: 3, PartTime: time.Hour, Time: time.Hour, Burst: time.Hour, ColdBytes: 1000}
+			f.limits = keep.Limits{
+				PartCost: 4, HeavyCost: 3, PartTime: time.Hour, Time: time.Hour, Spread: time.Millisecond,
+				Burst: time.Hour, ColdBytes: 1000,
+			}
 			for range 10 {
 				f.randomChange(random)
 				f.answer(randomFaults(random)...)

@@ -53,6 +53,9 @@ type Limits struct {
 	// its own (see Source.Cost).
 	PartCost, HeavyCost int
 	PartTime            time.Duration
+	// Spread limits the accounts of a part: it has none that was served this
+	// much longer than the first one, which must not wait for the others.
+	Spread time.Duration
 	// Time is the time after which a sync begins no part.
 	Time time.Duration
 	// Burst is the CPU time that an account may take in a row, beside the time
@@ -78,7 +81,7 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		PartCost: 20_000, HeavyCost: 4096, PartTime: 10 * time.Millisecond, Time: 20 * time.Millisecond,
-		Burst: time.Second, FirstRetry: 100 * time.Millisecond, ColdBytes: 1200 << 10,
+		Spread: 5 * time.Millisecond, Burst: time.Second, FirstRetry: 100 * time.Millisecond, ColdBytes: 1200 << 10,
 		FirstPause: 250 * time.Millisecond, LastPause: 10 * time.Second, CheckShare: 250, ScrubShare: 1000,
 	}
 }
