@@ -3,10 +3,10 @@ package informer
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -14,98 +14,59 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
-
-	"github.com/nftproxy/nftproxy/proxier/translate"
+	"sigs.k8s.io/yaml"
 )
 
-// fullMeta returns metadata with all fields.
-func fullMeta() metav1.ObjectMeta {
-	return metav1.ObjectMeta{
-		Name: "web", Namespace: "default", UID: "u", ResourceVersion: "7", Generation: 3, GenerateName: "web-",
-		CreationTimestamp: metav1.Unix(1000, 0), DeletionTimestamp: &metav1.Time{Time: time.Unix(2000, 0)},
-		Finalizers: []string{"f"},
-		Labels: map[string]string{
-			"app": "web", translate.LabelServiceProxyName: "other", corev1.IsHeadlessService: "",
-			discoveryv1.LabelServiceName: "web", corev1.LabelTopologyZone: "z",
-		},
-		Annotations: map[string]string{
-			"note": "long", translate.AnnotationBalance: "source-hash", translate.AnnotationHashTableSize: "503",
-			translate.AnnotationWeight: "50", corev1.EndpointsLastChangeTriggerTime: "2026-01-02T03:04:05Z",
-		},
-		OwnerReferences: []metav1.OwnerReference{{Name: "o"}},
-		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
+// readObject reads an object in YAML, without its kind.
+func readObject[T any](t *testing.T, file string) (object T) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, &object)
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object
 }
 
-// numberedMeta returns metadata with all fields.
-func numberedMeta(i int) metav1.ObjectMeta {
-	m := fullMeta()
+// setNumber makes the metadata of objects with different numbers differ.
+func setNumber(m *metav1.ObjectMeta, i int) {
 	m.Name, m.UID, m.ResourceVersion = fmt.Sprint("web-", i), types.UID(fmt.Sprint(i)), fmt.Sprint(i)
 	m.Labels = map[string]string{discoveryv1.LabelServiceName: fmt.Sprint("web-", i)}
 	m.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(strings.Repeat("x", 60*i))
-	return m
 }
 
 // fullSlice returns an EndpointSlice in which all fields are set.
-func fullSlice(i int) discoveryv1.EndpointSlice {
-	slice := discoveryv1.EndpointSlice{
-		ObjectMeta: numberedMeta(i), AddressType: discoveryv1.AddressTypeIPv4,
-		Ports: []discoveryv1.EndpointPort{{
-			Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(int32(80 + i)),
-			AppProtocol: ptr.To("h2c"),
-		}},
-	}
+func fullSlice(t *testing.T, i int) discoveryv1.EndpointSlice {
+	slice := readObject[discoveryv1.EndpointSlice](t, "testdata/endpointslice.yaml")
+	slice.TypeMeta = metav1.TypeMeta{}
+	setNumber(&slice.ObjectMeta, i)
+	slice.Ports[0].Port = ptr.To(int32(80 + i))
+	endpoint := slice.Endpoints[0]
+	slice.Endpoints = nil
 	for e := range i % 20 {
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{fmt.Sprintf("10.244.%d.%d", i, e)},
-			Conditions: discoveryv1.EndpointConditions{
-				Ready: ptr.To(e%2 == 0), Serving: ptr.To(true), Terminating: ptr.To(true),
-			},
-			Hostname:           ptr.To("host"),
-			TargetRef:          &corev1.ObjectReference{Kind: "Pod", Name: "pod"},
-			DeprecatedTopology: map[string]string{"a": "b"},
-			NodeName:           ptr.To(fmt.Sprint("node-", e)),
-			Zone:               ptr.To("zone"),
-			Hints: &discoveryv1.EndpointHints{
-				ForZones: []discoveryv1.ForZone{{Name: "a"}}, ForNodes: []discoveryv1.ForNode{{Name: "node-1"}},
-			},
-		})
+		endpoint := *endpoint.DeepCopy()
+		endpoint.Addresses = []string{fmt.Sprintf("10.244.%d.%d", i, e)}
+		endpoint.Conditions.Ready = ptr.To(e%2 == 0)
+		endpoint.NodeName = ptr.To(fmt.Sprint("node-", e))
+		slice.Endpoints = append(slice.Endpoints, endpoint)
 	}
 	return slice
 }
 
 // fullService returns a Service in which all fields that a proxier could read
 // are set.
-func fullService(i int) corev1.Service {
-	ip := fmt.Sprintf("10.96.0.%d", i)
-	return corev1.Service{
-		ObjectMeta: numberedMeta(i),
-		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": "web"},
-			ClusterIP: ip, ClusterIPs: []string{ip, fmt.Sprintf("fd00::%d", i)}, ExternalIPs: []string{"192.0.2.1"},
-			IPFamilies:     []corev1.IPFamily{corev1.IPv4Protocol},
-			IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicySingleStack),
-			Ports: []corev1.ServicePort{
-				{Name: "http", Port: int32(80 + i), NodePort: 30080, TargetPort: intstr.FromInt32(80),
-					AppProtocol: ptr.To("h")},
-			},
-			LoadBalancerIP: "192.0.2.2", LoadBalancerSourceRanges: []string{"192.0.2.0/24"},
-			LoadBalancerClass: ptr.To("c"),
-			SessionAffinity:   corev1.ServiceAffinityClientIP,
-			SessionAffinityConfig: &corev1.SessionAffinityConfig{
-				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(int32(60 + i))},
-			},
-			InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyLocal),
-			ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, HealthCheckNodePort: 30000,
-			PublishNotReadyAddresses: true, TrafficDistribution: ptr.To("PreferClose"),
-		},
-		Status: corev1.ServiceStatus{
-			LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "192.0.2.3"}}},
-			Conditions:   []metav1.Condition{{Type: "t"}},
-		},
-	}
+func fullService(t *testing.T, i int) corev1.Service {
+	service := readObject[corev1.Service](t, "testdata/service.yaml")
+	service.TypeMeta = metav1.TypeMeta{}
+	setNumber(&service.ObjectMeta, i)
+	service.Spec.ClusterIP = fmt.Sprintf("10.96.0.%d", i)
+	service.Spec.ClusterIPs = []string{service.Spec.ClusterIP, fmt.Sprintf("fd00::%d", i)}
+	service.Spec.Ports[0].Port = int32(80 + i)
+	service.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds = ptr.To(int32(60 + i))
+	return service
 }
 
 // Fields that are not decoded do not matter to the translation, and an object
@@ -114,20 +75,23 @@ func TestPrune(t *testing.T) {
 	slices, serviceList := &discoveryv1.EndpointSliceList{}, &corev1.ServiceList{}
 	for i := range 40 {
 		empty := metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("empty-", i)}
-		slices.Items = append(slices.Items, fullSlice(i), discoveryv1.EndpointSlice{
+		slices.Items = append(slices.Items, fullSlice(t, i), discoveryv1.EndpointSlice{
 			ObjectMeta: empty, AddressType: discoveryv1.AddressTypeIPv4,
 		})
-		serviceList.Items = append(serviceList.Items, fullService(i), corev1.Service{ObjectMeta: empty})
+		serviceList.Items = append(serviceList.Items, fullService(t, i), corev1.Service{ObjectMeta: empty})
 	}
 	checkPruned(t, endpointSlices, slices)
 	checkPruned(t, services, serviceList)
+	numbered := func(i int) metav1.ObjectMeta {
+		return fullService(t, i).ObjectMeta
+	}
 	nodeList, cidrList := &corev1.NodeList{}, &networkingv1.ServiceCIDRList{}
 	for i := range 3 {
 		nodeList.Items = append(nodeList.Items, corev1.Node{
-			ObjectMeta: numberedMeta(i), Spec: corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.244.%d.0/24", i)}},
+			ObjectMeta: numbered(i), Spec: corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.244.%d.0/24", i)}},
 		})
 		cidrList.Items = append(cidrList.Items, networkingv1.ServiceCIDR{
-			ObjectMeta: numberedMeta(i),
+			ObjectMeta: numbered(i),
 			Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{fmt.Sprintf("10.%d.0.0/16", i)}},
 		})
 	}
@@ -157,7 +121,7 @@ func checkPruned[N comparable, V any, O object](t *testing.T, k kind[N, V, O], o
 
 // The fields that are not read are removed, and no others.
 func TestPruneFields(t *testing.T) {
-	slice := fullSlice(5)
+	slice := fullSlice(t, 5)
 	message, err := slice.Marshal()
 	if err != nil {
 		t.Fatal(err)
