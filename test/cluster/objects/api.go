@@ -68,7 +68,7 @@ func (w *API) Changes(g *random.Generator, before, after *random.State) (changes
 		})
 	}
 	if before == nil || before.Node.Zone != after.Node.Zone {
-		changes = append(changes, func(ctx context.Context) error { return w.setZone(ctx, after.Node.Zone) })
+		changes = append(changes, func(ctx context.Context) error { return w.SetZone(ctx, after.Node.Zone) })
 	}
 	g.Shuffle(len(changes), func(i, j int) { changes[i], changes[j] = changes[j], changes[i] })
 	return changes
@@ -187,8 +187,8 @@ func (w *API) record(object metav1.Object, deleted bool) func(live metav1.Object
 	return w.Record(object, deleted)
 }
 
-// setZone sets the zone of node1, unless the Node is deleted at the time.
-func (w *API) setZone(ctx context.Context, zone string) error {
+// SetZone sets the zone of node1, unless the Node is deleted at the time.
+func (w *API) SetZone(ctx context.Context, zone string) error {
 	node, err := w.Client.CoreV1().Nodes().Get(ctx, "node1", metav1.GetOptions{})
 	if err == nil {
 		node.Labels = map[string]string{}
