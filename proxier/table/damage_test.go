@@ -68,8 +68,8 @@ func TestDamage(t *testing.T) {
 }
 
 // checkRepair checks that the next Check, or the scrubber, repairs damage, once
-// and as this kind. Only chains of session affinity and single rows are repaired
-// without a rewrite.
+// and as this kind. Only chains of session affinity and single rows are
+// repaired without a rewrite.
 func checkRepair(t *testing.T, table *Table, kind keep.DamageKind, by string) {
 	t.Helper()
 	before, want, wantRewrites := table.Stats().Rewrites, 1, 1

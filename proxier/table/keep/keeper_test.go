@@ -2,7 +2,6 @@ package keep_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -110,38 +109,6 @@ func TestColdStart(t *testing.T) {
 	}
 	if f.Stats().Rewrites != 1 || f.InDoubt() != "" {
 		t.Errorf("got %d rewrites and doubt %q, want 1 and none", f.Stats().Rewrites, f.InDoubt())
-	}
-}
-
-// While the table is written in several transactions, another program deletes
-// it, or replaces it by one of its own. The write begins again.
-func TestColdStartInterrupted(t *testing.T) {
-	for _, commands := range []string{
-		"flush ruleset",
-		"delete table ip firewall\nadd table ip firewall",
-		"delete table ip firewall\nadd table ip firewall\n" +
-			"add chain ip firewall mine { type filter hook input priority 0; }",
-	} {
-		for _, at := range []int{2, 10} {
-			t.Run(fmt.Sprint(at, " ", commands), func(t *testing.T) {
-				t.Parallel()
-				f := newFirewall(t)
-				f.limits.ColdBytes = 1000
-				for port := range uint16(100) {
-					f.set(fmt.Sprint("rule-", port), allow(port).from("10.0.0.1"))
-				}
-				f.atCommits(func(n int) {
-					if n == at {
-						tabletest.LoadNFT(t, commands)
-					}
-				})
-				f.sync(t)
-				f.check(t)
-				if failing := slices.Collect(f.Failing()); len(failing) > 0 || f.Stats().Rewrites != 1 {
-					t.Errorf("got failing rules %v and %d rewrites, want none and 1", failing, f.Stats().Rewrites)
-				}
-			})
-		}
 	}
 }
 

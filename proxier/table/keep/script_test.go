@@ -179,8 +179,9 @@ func (e *engine) ask(name string) string {
 	return cmp.Or(map[string]string{
 		"commits": strings.Join(e.commits, ", "), "asked": strings.Join(e.asked, " "),
 		"stays": strings.Join(e.stays, " "), "refused": strings.Join(e.refused, " "),
-		"ports": e.allowed(e.t), "doubt": e.InDoubt(), "uses-banned": fmt.Sprint(e.Uses(banned)), "failing": strings.Join(failing, " "),
-		"handle": fmt.Sprint(e.handle(e.t)), "up-to-date": fmt.Sprint(e.UpToDate()),
+		"ports": e.allowed(e.t), "doubt": e.InDoubt(), "failing": strings.Join(failing, " "),
+		"uses-banned": fmt.Sprint(e.Uses(banned)),
+		"handle":      fmt.Sprint(e.handle(e.t)), "up-to-date": fmt.Sprint(e.UpToDate()),
 		"repairs": strings.NewReplacer("map[", "", "]", "", ":", " ").Replace(fmt.Sprint(s.Repairs)),
 		"next":    map[bool]string{true: map[bool]string{true: "now", false: "later"}[wait == 0]}[waits],
 	}[name], "none") + "\n"

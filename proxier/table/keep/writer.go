@@ -48,9 +48,9 @@ func (k *writer) retry(all bool) {
 
 // Limits limit what a Keeper does at a time.
 type Limits struct {
-	// PartCost is the cost at which a part ends, PartTime the estimated CPU time
-	// at which it ends. HeavyCost is the cost above which an owner is a part of
-	// its own (see Source.Cost).
+	// PartCost is the cost at which a part ends, PartTime the estimated CPU
+	// time at which it ends. HeavyCost is the cost above which an owner is a
+	// part of its own (see Source.Cost).
 	PartCost, HeavyCost int
 	PartTime            time.Duration
 	// Spread limits the accounts of a part: it has none that was served this
