@@ -124,18 +124,22 @@ func mustYield(t testing.TB, flows iter.Seq2[trackedFlow, error]) iter.Seq[track
 	}
 }
 
-// list returns all flows of the table, without the fields that are not
-// predictable. It leaves out ICMPv6, which the kernel itself sends.
-func list(t testing.TB, c *Conn) []trackedFlow {
-	t.Helper()
-	var flows []trackedFlow
-	for flow := range mustYield(t, c.listFlows(Selection{})) {
+// withoutUnpredictable returns flows without the fields that are not
+// predictable, and without ICMPv6, which the kernel itself sends.
+func withoutUnpredictable(all []trackedFlow) (flows []trackedFlow) {
+	for _, flow := range all {
 		if flow.protocol != unix.IPPROTO_ICMPV6 {
 			flow.id, flow.status, flow.state = 0, 0, 0
 			flows = append(flows, flow)
 		}
 	}
 	return flows
+}
+
+// list returns all flows of the table, as withoutUnpredictable returns them.
+func list(t testing.TB, c *Conn) []trackedFlow {
+	t.Helper()
+	return withoutUnpredictable(slices.Collect(mustYield(t, c.listFlows(Selection{}))))
 }
 
 // wantFlows compares the flows of the table.

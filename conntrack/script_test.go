@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -275,8 +274,9 @@ func (s *story) clean(*script.Script, []string) (string, error) {
 	}
 	time.Sleep(time.Second)
 	synctest.Wait()
-	table := list(s.t, s.conn)
 	var text strings.Builder
+	found := slices.Collect(mustYield(s.t, s.conn.listFlows(Selection{})))
+	table := withoutUnpredictable(found)
 	for i, flow := range s.flows {
 		fate := "deleted"
 		if at := slices.Index(table, flow); at >= 0 {
@@ -287,11 +287,8 @@ func (s *story) clean(*script.Script, []string) (string, error) {
 	for _, flow := range table {
 		fmt.Fprintln(&text, "unexpected", flow)
 	}
-	out, err := exec.Command("conntrack", "-F").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, out)
-	}
 	s.flows, s.lines = nil, nil
+	_, err := s.conn.deleteFlows(found...)
 	return text.String(), err
 }
 
