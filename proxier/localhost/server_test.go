@@ -165,14 +165,6 @@ func send(t testing.TB, c net.Conn, text string) {
 	}
 }
 
-func expectAll(t testing.TB, c net.Conn, want string) {
-	t.Helper()
-	got, err := io.ReadAll(c)
-	if err != nil || string(got) != want {
-		t.Errorf("got %q, %v; want %q", got, err, want)
-	}
-}
-
 func expectReset(t testing.TB, c net.Conn) {
 	t.Helper()
 	if n, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
