@@ -27,8 +27,8 @@ import (
 
 // list is the content of mutants.yaml.
 type list struct {
-	// Also are the packages that test a folder besides its own tests, those
-	// that answer first at the beginning.
+	// Also are the packages whose tests run after the tests of a folder, until
+	// one notices the mutant.
 	Also    map[string][]string `json:"also"`
 	Mutants []mutant            `json:"mutants"`
 }
