@@ -22,14 +22,10 @@ const (
 func manyServices(b *testing.B) *table.Table {
 	tabletest.NewNode(b)
 	tables, err := table.New(table.Config{Rules: tabletest.Rules()}, nft.IPv4)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	tab := tables[0]
 	b.Cleanup(func() { tab.Close() })
-	if err := tab.Setup(); err != nil {
-		b.Fatal(err)
-	}
+	must(b, tab.Setup())
 	tab.SetNode(tabletest.Node())
 	for i := range benchServices {
 		svc := tabletest.NumberedService(i)
@@ -60,9 +56,8 @@ func inKernel(b *testing.B, query string) {
 	manyServices(b)
 	n := &node{t: b}
 	for b.Loop() {
-		if _, err := n.ask(query, nil); err != nil {
-			b.Fatal(err)
-		}
+		_, err := n.ask(query, nil)
+		must(b, err)
 	}
 }
 
@@ -74,18 +69,13 @@ func BenchmarkKernelWrongPort(b *testing.B) { inKernel(b, toWrongPort) }
 func inExpected(b *testing.B, query string) {
 	tab := manyServices(b)
 	routes, err := explain.OpenRoutes()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer routes.Close()
 	q, err := parseQuery(query)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	for b.Loop() {
-		if _, err := explain.Explain(mustExpect(b, tab), routes, q); err != nil {
-			b.Fatal(err)
-		}
+		_, err := explain.Explain(mustExpect(b, tab), routes, q)
+		must(b, err)
 	}
 }
 

@@ -11,16 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// mustAsk explains a packet, with what the proxy of the node wants.
-func mustAsk(t *testing.T, n *node, query string, d *explain.Desired) *explain.Result {
-	t.Helper()
-	r, err := n.ask(query, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
 // A result shows what the proxy knows.
 func TestAdd(t *testing.T) {
 	tabletest.NewNode(t)
@@ -39,7 +29,8 @@ func TestAdd(t *testing.T) {
 			Text: "not ready",
 		})
 	}
-	r := mustAsk(t, n, "10.96.0.10:80 tcp from 10.244.1.7", &desired)
+	r, err := n.ask("10.96.0.10:80 tcp from 10.244.1.7", &desired)
+	must(t, err)
 	var got bytes.Buffer
 	r.Print(&got, false)
 	checkGolden(t, "testdata/add.txt", got.String())
@@ -57,14 +48,15 @@ func TestForwarder(t *testing.T) {
 		{Closed: explain.Reason{Code: ruleset.NoEndpoints, Text: "no endpoints"}},
 		{Closed: explain.Reason{Code: ruleset.Localhost, Text: "address already in use"}},
 	} {
-		r := mustAsk(t, n, "127.0.0.1:30090 tcp from 127.0.0.1", &explain.Desired{Forwarder: f})
+		r, err := n.ask("127.0.0.1:30090 tcp from 127.0.0.1", &explain.Desired{Forwarder: f})
+		must(t, err)
 		got.WriteString(r.Answer + "\n")
 		for _, o := range r.Outcomes {
 			got.WriteString("  " + string(o.Action) + " " + o.Probability.RatString() + " " + o.RejectWith + "\n")
 		}
 	}
 	checkGolden(t, "testdata/forwarder.txt", got.String())
-	if r := mustAsk(t, n, "10.96.0.10:80 tcp from 10.244.1.7", &explain.Desired{}); len(r.Outcomes) != 3 {
+	if r, err := n.ask("10.96.0.10:80 tcp from 10.244.1.7", &explain.Desired{}); err != nil || len(r.Outcomes) != 3 {
 		t.Errorf("without a forwarder: got %+v", r.Outcomes)
 	}
 }

@@ -14,9 +14,6 @@ import (
 
 const hashClients = 10_000
 
-// hashClient returns the address of a client.
-func hashClient(i int) netip.Addr { return numbered(10, 10, i) }
-
 func numbered(a, b byte, i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{a, b, byte(i >> 8), byte(i)})
 }
@@ -27,9 +24,7 @@ func numbered(a, b byte, i int) netip.Addr {
 func hashingNode(t *testing.T, name string, weights []int, order ...int) *table.Table {
 	t.Helper()
 	tables, err := table.New(table.Config{Rules: tabletest.Rules()}, nft.IPv4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tab, node := tables[0], tabletest.Node()
 	node.Name = name
 	tab.SetNode(node)
@@ -59,13 +54,11 @@ func choices(t *testing.T, tab *table.Table) (chosen []netip.AddrPort) {
 	expected := mustExpect(t, tab)
 	for i := range hashClients {
 		r, err := explain.Explain(expected, host{}, explain.Query{
-			Source: hashClient(i), Destination: netip.MustParseAddrPort("10.96.0.60:80"), Protocol: cluster.TCP,
+			Source: numbered(10, 10, i), Destination: netip.MustParseAddrPort("10.96.0.60:80"), Protocol: cluster.TCP,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if len(r.Outcomes) != 1 || r.Outcomes[0].Action != explain.ToEndpoint {
-			t.Fatalf("client %s: got outcomes %+v, want one endpoint", hashClient(i), r.Outcomes)
+			t.Fatalf("client %s: got outcomes %+v, want one endpoint", numbered(10, 10, i), r.Outcomes)
 		}
 		chosen = append(chosen, r.Outcomes[0].Endpoint)
 	}

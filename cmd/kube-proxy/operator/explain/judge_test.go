@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"flag"
@@ -54,12 +55,7 @@ func (host) Interface(client netip.Addr) (string, error) {
 // content is a table in the kernel of which everything is read once.
 type content struct {
 	walk.Table
-	rows map[row]nft.Row
-}
-
-type row struct {
-	set string
-	key nft.Tuple
+	rows map[string]map[nft.Tuple]nft.Row
 }
 
 func (c content) BaseChain(point nft.HookPoint) (string, error) {
@@ -67,10 +63,13 @@ func (c content) BaseChain(point nft.HookPoint) (string, error) {
 }
 
 func (c content) Row(set *nft.Set, key nft.Tuple) (found nft.Row, err error) {
-	found, ok := c.rows[row{set.Name, key}]
+	if c.rows[set.Name] == nil {
+		c.rows[set.Name] = make(map[nft.Tuple]nft.Row)
+	}
+	found, ok := c.rows[set.Name][key]
 	if !ok {
 		found, err = c.Table.Row(set, key)
-		c.rows[row{set.Name, key}] = found
+		c.rows[set.Name][key] = found
 	}
 	return found, err
 }
@@ -108,15 +107,11 @@ func newJudge(t *testing.T, f nft.Family, seed uint64) *judge {
 	}
 	j.Addrs = j.host.addrs
 	tables, err := table.New(table.Config{Rules: j.rules}, f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	j.table = tables[0]
 	j.table.SetNode(j.State().Node)
 	t.Cleanup(func() { j.table.Close() })
-	if err := j.table.Setup(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, j.table.Setup())
 	return j
 }
 
@@ -173,8 +168,8 @@ func TestRandomClusters(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d states, %d connections, %.0f states a minute", states, connections,
-		float64(states)/time.Since(began).Minutes())
+	perMinute := float64(states) / time.Since(began).Minutes()
+	t.Logf("%d states, %d connections, %.0f states a minute", states, connections, perMinute)
 	for _, reason := range []ruleset.Reason{
 		"", ruleset.NoEndpoints, ruleset.NoLocalEndpoints, ruleset.NoWeight, ruleset.UnknownPort,
 		ruleset.UnallocatedAddress, ruleset.SourceRange, ruleset.NoService, ruleset.Localhost,
@@ -196,11 +191,9 @@ func (j *judge) step(t *testing.T) {
 	j.Node = j.State().Node
 	j.Services, j.Cluster.Endpoints = j.State().Served()
 	kernel, err := explain.OpenKernel(j.Family)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer kernel.Close()
-	table := content{walk.Cache(kernel), make(map[row]nft.Row)}
+	table := content{walk.Cache(kernel), make(map[string]map[nft.Tuple]nft.Row)}
 	expected := mustExpect(t, j.table)
 	for _, q := range j.queries() {
 		j.connections++
@@ -224,22 +217,13 @@ func (j *judge) step(t *testing.T) {
 			continue
 		}
 		same, err := explain.Explain(expected, j.host, q)
-		if err != nil {
-			t.Fatalf("%+v: %v", q, err)
-		}
-		if got, want := toJSON(t, same), toJSON(t, got); got != want {
-			t.Fatalf("%+v: expected table:\n%s\nkernel:\n%s", q, got, want)
+		must(t, err)
+		inExpected, err := json.MarshalIndent(same, "", " ")
+		must(t, err)
+		if inKernel, _ := json.MarshalIndent(got, "", " "); !bytes.Equal(inKernel, inExpected) {
+			t.Fatalf("%+v: expected table:\n%s\nkernel:\n%s", q, inExpected, inKernel)
 		}
 	}
-}
-
-func toJSON(t *testing.T, r *explain.Result) string {
-	t.Helper()
-	data, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }
 
 // queries returns connections to all frontends, and to some other destinations,
@@ -291,17 +275,9 @@ func (j *judge) fromAll(q explain.Query) (all []explain.Query) {
 	return all
 }
 
-// fate is an outcome of explain or of the oracle.
-type fate struct {
-	action      string
-	endpoint    netip.AddrPort
-	masqueraded bool
-	rejectWith  string
-	reason      string
-}
-
-func (f fate) String() string {
-	return fmt.Sprintf("%s %s masqueraded=%v %s %s", f.action, f.endpoint, f.masqueraded, f.rejectWith, f.reason)
+// fate describes an outcome of explain or of the oracle.
+func fate(action, rejectWith, reason string, endpoint netip.AddrPort, masqueraded bool) string {
+	return fmt.Sprintf("%s %s masqueraded=%v %s %s", action, endpoint, masqueraded, rejectWith, reason)
 }
 
 // difference returns the difference between explain and the oracle, "" if there
@@ -311,21 +287,22 @@ func (j *judge) difference(q explain.Query, r *explain.Result) string {
 	outcomes := j.Outcomes(oracle.Connection{
 		Source: q.Source, Interface: in, Destination: q.Destination, Protocol: q.Protocol,
 	})
-	got, want := make(map[fate]string), make(map[fate]string)
+	isClusterIP := func(svc *cluster.Service) bool { return slices.Contains(svc.ClusterIPs, q.Destination.Addr()) }
+	got, want := make(map[string]string), make(map[string]string)
 	for _, o := range r.Outcomes {
 		reason := o.Reason.Code
-		if reason != "" && outcomes[0].Reason == string(ruleset.ExternalPolicy) && j.isAlsoClusterIP(q) {
+		if reason != "" && outcomes[0].Reason == "ExternalPolicy" && slices.ContainsFunc(j.Services, isClusterIP) {
 			reason = ruleset.ExternalPolicy // the packet is marked twice
 		}
-		got[fate{string(o.Action), o.Endpoint, o.Masqueraded, o.RejectWith, string(reason)}] = o.Probability.RatString()
+		f := fate(string(o.Action), o.RejectWith, string(reason), o.Endpoint, o.Masqueraded)
+		got[f] = o.Probability.RatString()
 	}
 	for i, share := range shares(outcomes) {
-		o := outcomes[i]
-		f := fate{string(o.Action), o.Endpoint, o.Masqueraded, "", o.Reason}
+		o, with := outcomes[i], ""
 		if o.Action == oracle.Refused {
-			f.rejectWith = map[bool]string{true: "TCP reset", false: "ICMP port unreachable"}[q.Protocol == cluster.TCP]
+			with = map[bool]string{true: "TCP reset", false: "ICMP port unreachable"}[q.Protocol == cluster.TCP]
 		}
-		want[f] = share.RatString()
+		want[fate(string(o.Action), with, o.Reason, o.Endpoint, o.Masqueraded)] = share.RatString()
 	}
 	svc, name := outcomes[0].Service, ""
 	if svc != nil {
@@ -334,7 +311,7 @@ func (j *judge) difference(q explain.Query, r *explain.Result) string {
 	if svc != nil && svc.Balance == cluster.BalanceSourceHash && len(got) == 1 {
 		for f := range got { // one row, which the hash of the client selects
 			got[f] = cmp.Or(want[f], "none")
-			maps.DeleteFunc(want, func(o fate, _ string) bool { return o != f })
+			maps.DeleteFunc(want, func(o, _ string) bool { return o != f })
 		}
 	}
 	if owner, _, _ := strings.Cut(r.ServicePort, ":"); owner == name && maps.Equal(got, want) {
@@ -342,14 +319,6 @@ func (j *judge) difference(q explain.Query, r *explain.Result) string {
 	}
 	return fmt.Sprintf("%s %s from %s: got %s %v\nwant %s %v", q.Destination, q.Protocol, q.Source, r.ServicePort, got,
 		name, want)
-}
-
-// isAlsoClusterIP reports whether the destination of a connection is the
-// ClusterIP of a Service.
-func (j *judge) isAlsoClusterIP(q explain.Query) bool {
-	return slices.ContainsFunc(j.Services, func(svc *cluster.Service) bool {
-		return slices.Contains(svc.ClusterIPs, q.Destination.Addr())
-	})
 }
 
 // shares returns the shares of connections that outcomes get, by index. Those

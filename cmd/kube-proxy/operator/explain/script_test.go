@@ -2,10 +2,12 @@ package explain_test
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,13 +55,19 @@ type node struct {
 	tables []*table.Table
 }
 
+// must ends a test that got an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // newNode returns a node with a configuration and the sample Services.
 func newNode(t testing.TB, rules ruleset.Config) *node {
 	t.Helper()
 	n := &node{t: t}
-	if err := n.start(rules); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.start(rules))
 	return n
 }
 
@@ -85,14 +93,10 @@ func (n *node) pass(pass func(cluster.Sink)) (err error) {
 
 func (n *node) sample(_ *script.Script, args []string) (string, error) {
 	rules := tabletest.Rules()
-	for _, arg := range args {
-		switch arg {
-		case "masquerade-all":
-			rules.MasqueradeAll = true
-		case "localhost":
-			rules.LocalhostNodePorts = true
-			rules.NodePortAddresses.CIDRs = tabletest.Prefixes("127.0.0.0/8", "::1/128")
-		}
+	rules.MasqueradeAll = slices.Contains(args, "masquerade-all")
+	if slices.Contains(args, "localhost") {
+		rules.LocalhostNodePorts = true
+		rules.NodePortAddresses.CIDRs = tabletest.Prefixes("127.0.0.0/8", "::1/128")
 	}
 	return "", n.start(rules)
 }
@@ -161,9 +165,7 @@ func (n *node) ask(query string, d *explain.Desired) (r *explain.Result, err err
 func mustExpect(t testing.TB, tab *table.Table) *table.Expected {
 	t.Helper()
 	expected, err := tab.Expected(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return expected
 }
 
@@ -205,27 +207,17 @@ func (n *node) difference(_ *script.Script, args []string) (string, error) {
 	if d.Set != "" {
 		none = "no row"
 	}
-	or := func(text string) string {
-		if text == "" {
-			return none
-		}
-		return text
-	}
-	return d.Chain + ": " + or(d.Kernel) + " | " + or(d.Desired) + "\n", nil
+	return d.Chain + ": " + cmp.Or(d.Kernel, none) + " | " + cmp.Or(d.Desired, none) + "\n", nil
 }
 
 // checkGolden compares a text with a file.
 func checkGolden(t *testing.T, file, got string) {
 	t.Helper()
 	if script.Update() {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got != string(want) {
 		t.Errorf("%s: got\n%s\nwant\n%s", file, got, want)
 	}
