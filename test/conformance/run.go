@@ -109,7 +109,7 @@ var (
 	// logged matches lines that a test logs, with its texts.
 	logged = regexp.MustCompile(`(?m)^(?: {4,8}\w+\.go:\d+: |panic: | +FAIL: \S+: )(.*)`)
 	// noError matches the texts that are not errors.
-	noError = regexp.MustCompile(`^([#>] |run this script|\d+ (checks|attempts of|seeds,)|(log|rules) of |` +
+	noError = regexp.MustCompile(`^([#>] |WORK=|run this script|\d+ (checks|attempts of|seeds,)|(log|rules) of |` +
 		`seed \d+(, step \d+: \d+ probes,|$))`)
 )
 

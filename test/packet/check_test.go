@@ -28,9 +28,15 @@ type check struct {
 }
 
 // attempts returns the minimum and maximum number of attempts to see n
-// endpoints. The probability to miss one of four endpoints in the maximum is
-// (3/4)^240.
-func attempts(n int) (least, most int) { return 3 + 3*n, 60 * n }
+// endpoints. A subject makes more, because nothing predicts that it has no
+// other endpoint. The probability to miss one of four endpoints in the maximum
+// is (3/4)^240.
+func attempts(n int) (least, most int) {
+	if subject() != "" {
+		return 3 + 3*n, 60 * n
+	}
+	return 1 + 2*n, 60 * n
+}
 
 // run makes the attempts and returns the first error. Without a subject, the
 // outcome must also be the one that package explain predicts.

@@ -138,7 +138,7 @@ func (s *service) nodePort(i int) uint16 { return uint16(30000 + 10*s.Number + i
 // allocateAddresses sets the families, and the addresses of the Service and of
 // its load balancer.
 func (s *service) allocateAddresses() {
-	if s.Spec.IPFamilies == nil {
+	if s.Spec.IPFamilies == nil && s.Spec.Type != corev1.ServiceTypeExternalName {
 		s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	}
 	if s.Spec.ClusterIP == "" && s.Spec.Type != corev1.ServiceTypeExternalName {
