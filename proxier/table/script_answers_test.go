@@ -139,6 +139,9 @@ var stateAnswers = map[string]func(*table.Table, *table.Stats) string{
 	"no-local": func(_ *table.Table, s *table.Stats) string {
 		return fmt.Sprint(s.NoLocalEndpoints.Internal, " ", s.NoLocalEndpoints.External)
 	},
+	"totals": func(_ *table.Table, s *table.Stats) string {
+		return fmt.Sprintln(s.Services, s.ServicePorts, s.Endpoints)
+	},
 	"contested":  func(_ *table.Table, s *table.Stats) string { return fmt.Sprint(s.Contested) },
 	"reduced":    func(_ *table.Table, s *table.Stats) string { return fmt.Sprint(s.Reduced) },
 	"up-to-date": func(t *table.Table, _ *table.Stats) string { return fmt.Sprint(t.UpToDate()) },
@@ -323,6 +326,35 @@ func (e *engine) service(_ *script.Script, args []string) (string, error) {
 		all = slices.AppendSeq(all, maps.Values(view.Reductions))
 	}
 	return cmp.Or(strings.Join(all, "\n"), "written") + "\n", nil
+}
+
+// checkViews compares the plans in views of Services without a change that waits
+// with the plans that the kernel has, but not the ids of session affinity.
+func (e *engine) checkViews(t *table.Table) error {
+	withoutIDs := func(p *ruleset.Plan) (plan ruleset.Plan) {
+		if p == nil {
+			return plan
+		}
+		plan = *p
+		plan.ClientSet, plan.Cluster, plan.Local = 0, slices.Clone(p.Cluster), slices.Clone(p.Local)
+		for _, targets := range [][]ruleset.Target{plan.Cluster, plan.Local} {
+			for i := range targets {
+				targets[i].ID, targets[i].Group = 0, 0
+			}
+		}
+		return plan
+	}
+	for name := range t.ServiceNames() {
+		view, _ := t.Service(name)
+		for _, p := range view.Ports {
+			has := e.plans[fmt.Sprint(t.Family(), " ", name.WithPort(p.Name), p.Protocol)]
+			got, want := fmt.Sprintf("%+v", withoutIDs(p.Plan)), fmt.Sprintf("%+v", withoutIDs(has))
+			if !view.Pending && got != want {
+				return fmt.Errorf("view of %s:\ngot  %s\nwant %s", name.WithPort(p.Name), got, want)
+			}
+		}
+	}
+	return nil
 }
 
 // writes reports whether a transaction writes a service port as it is wanted.

@@ -257,11 +257,14 @@ func scrub(t *table.Table) error {
 }
 
 // wanted compares the tables in the kernel with the wanted ones, except for
-// some sets.
+// some sets, and the plans in views with those that were committed.
 func (e *engine) wanted(_ *script.Script, except []string) (string, error) {
 	for _, t := range e.tables {
 		if diff := table.DifferenceToWanted(e.t, t, except...); diff != "" {
 			return "", fmt.Errorf("the table in the kernel is not the wanted one:\n%s", diff)
+		}
+		if err := e.checkViews(t); err != nil {
+			return "", err
 		}
 	}
 	return "", nil
