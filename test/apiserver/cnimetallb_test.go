@@ -62,22 +62,7 @@ func (w *world) startMetalLB() []*lab.Process {
 	// No kube-proxy leads the API server to the webhook.
 	w.kubectl("", "delete", "validatingwebhookconfiguration", "metallb-webhook-configuration")
 	w.kubectl("", "wait", "--for=condition=Established", "customresourcedefinition", "--all")
-	w.kubectl(`
-apiVersion: metallb.io/v1beta1
-kind: IPAddressPool
-metadata: {name: pool, namespace: metallb-system}
-spec: {addresses: [172.30.0.200-172.30.0.210, "fd00:30::200-fd00:30::210"]}
----
-apiVersion: metallb.io/v1beta1
-kind: L2Advertisement
-metadata: {name: all, namespace: metallb-system}
----
-apiVersion: discovery.k8s.io/v1 # without this object, speakers watch Endpoints
-kind: EndpointSlice
-metadata: {name: kubernetes, namespace: default}
-addressType: IPv4
-endpoints: []
-`, "apply", "--filename=-")
+	w.kubectl("", "apply", "--filename=testdata/metallb.yaml")
 	w.startCNI(w.Node2, "metallb-controller", metallb+"/controller", "--kubeconfig", nil,
 		[]string{"--namespace=" + metallb, "--webhook-mode=disabled", "--port=7473"})
 	const labels = "app=metallb,component=speaker" // by which speakers find each other
