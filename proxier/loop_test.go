@@ -3,6 +3,7 @@ package proxier
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -111,13 +112,16 @@ func TestTriggersOfFailingSyncs(t *testing.T) {
 func TestDeferredChanges(t *testing.T) {
 	t.Parallel()
 	tabletest.NewNamespace(t)
-	p := newTestProxier(t, sampleConfig(), nft.IPv4)
+	config := sampleConfig()
+	config.SyncPeriod = time.Hour // no periodic sync
+	p := newTestProxier(t, config, nft.IPv4)
 	tabletest.PassSample(p.sink)
 	p.OnServiceSynced()
 	p.OnEndpointSlicesSynced()
-	tabletest.Sync(t, p.sink)
+	loop := &syncLoop{family: p.families[0]}
+	loop.attempt("Sync", loop.table.Sync)
 	const endpoints = 600
-	ports := 30 // more than one sync writes
+	ports := 12 // more than one sync writes
 	if testing.Short() {
 		ports = 4 // emulated processors are slow
 	}
@@ -140,7 +144,7 @@ func TestDeferredChanges(t *testing.T) {
 	}
 	p.sink.SetService(svc)
 	p.sink.SetEndpoints(svc.Name, "slice", all)
-	tabletest.Sync(t, p.sink)
+	loop.attempt("Sync", loop.table.Sync)
 	conn, err := nft.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +160,10 @@ func TestDeferredChanges(t *testing.T) {
 		t.Error("got all written by one sync, want the rest deferred")
 	}
 	<-p.families[0].wake // so that only deferred changes request a sync
-	startLoop(t, p)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { loop.run(ctx) })
+	t.Cleanup(func() { stop(); running.Wait() })
 	for range 4000 { // these changes may take a share of the CPU time only
 		if isWritten() {
 			return
