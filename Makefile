@@ -239,7 +239,8 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s) each, and the long forms of ra
 	  done; \
 	done
 	go test -count=1 -timeout 1h -run TestRandomClusters ./cmd/kube-proxy/operator/explain -clusters=200
-	go test -count=1 -timeout 1h -run TestRandomFaults ./proxier/table -histories=500
+	go test -count=1 -timeout 1h -run 'TestRandomFaults|TestRandomChanges' ./proxier/table -histories=500
+	go test -count=1 -timeout 1h -run TestRandomHistories ./proxier/table/keep -histories=500
 
 .PHONY: golden
 golden: ## Update the golden files. Read the difference before you commit it.

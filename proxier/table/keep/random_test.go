@@ -1,6 +1,7 @@
 package keep_test
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,11 +13,14 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
+var histories = flag.Uint64("histories", 6, "number of histories of TestRandomHistories")
+
 // Whatever happens, the table is as it is wanted after a Resync and a few
 // Checks without faults.
 func TestRandomHistories(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range *histories {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 0))
 			f := newServing(t) // its rules need all that is on demand
 			f.limits = keep.Limits{
