@@ -42,7 +42,7 @@ func (f *firewall) handle(t testing.TB) uint64 {
 func TestFlushedRuleset(t *testing.T) {
 	t.Parallel()
 	f := newServing(t)
-	f.limits.FirstPause = time.Second
+	f.limits.FirstPause = 3 * time.Second
 	var second time.Time
 	for range 2 {
 		tabletest.LoadNFT(t, "flush ruleset")
@@ -55,7 +55,7 @@ func TestFlushedRuleset(t *testing.T) {
 	if err := f.Sync(); err == nil || f.handle(t) != 0 {
 		t.Errorf("a sync between two repairs: got error %v, a table: %v", err, f.handle(t) != 0)
 	}
-	for f.handle(t) == 0 && time.Since(second) < 10*time.Second {
+	for f.handle(t) == 0 && time.Since(second) < 30*time.Second {
 		f.mustCheck(t)
 	}
 	if waited := time.Since(second); waited < f.limits.FirstPause {
