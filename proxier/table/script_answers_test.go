@@ -328,8 +328,9 @@ func (e *engine) service(_ *script.Script, args []string) (string, error) {
 	return cmp.Or(strings.Join(all, "\n"), "written") + "\n", nil
 }
 
-// checkViews compares the plans in views of Services without a change that waits
-// with the plans that the kernel has, but not the ids of session affinity.
+// checkViews compares the plans in views of Services without a change that
+// waits with the plans that the kernel has, but not the ids of session
+// affinity.
 func (e *engine) checkViews(t *table.Table) error {
 	withoutIDs := func(p *ruleset.Plan) (plan ruleset.Plan) {
 		if p == nil {
