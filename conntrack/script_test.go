@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -79,11 +80,13 @@ type story struct {
 	conn    *Conn // lists and adds flows
 	cleaner *Cleaner
 	more    int // frontends that change with each clean
-	fails   int // passes that fail
 	start   time.Time
-	passes  []string
 	flows   []trackedFlow
 	lines   []string // that describe flows, without their fates
+
+	mu     sync.Mutex // of the fields that the Cleaner's goroutine uses
+	fails  int        // passes that fail
+	passes []string
 }
 
 // run runs the scripts of a directory.
@@ -113,8 +116,11 @@ func (s *story) run() {
 	s.cleaner = open(s.t).NewCleaner(CleanerConfig{Report: s.passed})
 	clean := s.cleaner.clean
 	s.cleaner.clean = func(ctx context.Context, todo *check) (Stats, error) {
-		if s.fails > 0 {
-			s.fails--
+		s.mu.Lock()
+		fails := s.fails > 0
+		s.fails = max(s.fails-1, 0)
+		s.mu.Unlock()
+		if fails {
 			return Stats{}, errors.New("broken")
 		}
 		return clean(ctx, todo)
@@ -147,17 +153,27 @@ func (s *story) passed(r Result) {
 	if r.Err != nil {
 		text += ": " + r.Err.Error()
 	}
-	s.passes = append(s.passes, text+"\n")
+	s.record(text)
+}
+
+func (s *story) record(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.passes = append(s.passes, line+"\n")
 }
 
 // takePasses returns the passes since it was called last.
 func (s *story) takePasses(*script.Script, []string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	defer func() { s.passes = nil }()
 	return strings.Join(s.passes, ""), nil
 }
 
 // fail makes the next N passes fail.
 func (s *story) fail(_ *script.Script, args []string) (_ string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.fails, err = strconv.Atoi(args[0])
 	return "", err
 }
@@ -243,7 +259,7 @@ func (s *story) missed(_ *script.Script, args []string) (string, error) {
 func (s *story) removed(_ *script.Script, args []string) (string, error) {
 	r := removalOf(args[1], args[2:]...)
 	r.Protocol = protocols[args[0]]
-	r.Done = func(n int) { s.passes = append(s.passes, fmt.Sprintf("%s: %d connections\n", args[1], n)) }
+	r.Done = func(n int) { s.record(fmt.Sprintf("%s: %d connections", args[1], n)) }
 	s.cleaner.Remove(r)
 	return "", nil
 }

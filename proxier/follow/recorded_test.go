@@ -16,7 +16,7 @@ import (
 type recorded struct {
 	flows, checks, ports []string
 
-	mu       sync.Mutex // of removals
+	mu       sync.Mutex // of the fields that other goroutines use
 	removals []string
 	hold     bool // whether removals are not done
 	held     []conntrack.Removal

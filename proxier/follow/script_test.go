@@ -274,6 +274,8 @@ func (*story) pass(_ *script.Script, args []string) (string, error) {
 // take returns recorded calls, and forgets them.
 func (s *story) take(calls *[]string) script.Command {
 	return func(*script.Script, []string) (string, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		defer func() { *calls = nil }()
 		if calls == &s.removals || calls == &s.ports { // in no order
 			slices.Sort(*calls)
@@ -293,11 +295,15 @@ func (s *story) missing(*script.Script, []string) (string, error) {
 
 // hold makes removals wait for release.
 func (s *story) setHold(*script.Script, []string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.hold = true
 	return "", nil
 }
 
 func (s *story) release(*script.Script, []string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, r := range s.held {
 		r.Done(0)
 	}
@@ -308,6 +314,8 @@ func (s *story) release(*script.Script, []string) (string, error) {
 // serves returns the removals that wait and still reset connections of a
 // frontend.
 func (s *story) serves(_ *script.Script, args []string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := 0
 	for _, r := range s.held {
 		if r.Serves(netip.MustParseAddrPort(args[0])) {
