@@ -256,7 +256,11 @@ func (n *node) retryHTTP(s *script.Script, args []string) (string, error) {
 // proxyServer runs a ProxyServer.
 func (n *node) proxyServer(s *script.Script, args []string) (string, error) {
 	count := func(path string) func(int) {
-		return func(code int) { n.events = append(n.events, fmt.Sprintln(path, code)) }
+		return func(code int) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.events = append(n.events, fmt.Sprintln(path, code))
+		}
 	}
 	p, err := NewProxyServer(ProxyConfig{
 		Addr: args[0], Health: func() []FamilyHealth { return n.families },
