@@ -174,7 +174,8 @@ func (k *Keeper) Next() (wait time.Duration, ok bool) {
 		wait, ok = min(wait, a.wait(now, k.limits.Burst)), true
 	}
 	for o := range k.failing {
-		if t := o.Kept().trouble; t.waits() {
+		// One that waits for its turn is tried again then.
+		if t := o.Kept().trouble; t.waits() && !o.Kept().pending {
 			wait, ok = min(wait, max(0, t.after.Sub(now))), true
 		}
 	}
