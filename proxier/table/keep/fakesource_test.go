@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
@@ -25,6 +26,8 @@ type firewall struct {
 	tried   int     // commits
 	table   string
 	limits  keep.Limits
+	slow    map[string]time.Duration // CPU time of rewrites, deletions, and rules
+	worked  int
 	rules   map[string]*rule
 	tags    uint32
 	node    []nft.Row  // of no owner
@@ -86,10 +89,12 @@ func (f *firewall) Content(o keep.Owner, have keep.Content, less bool) (keep.Con
 		call += "-"
 	}
 	f.asked = append(f.asked, call)
+	f.work(r.name)
 	switch {
 	case less, r.err != nil:
 		return have, r.err
 	case r.wants == nil:
+		f.work("deletions")
 		return nil, nil
 	}
 	return r.wants, nil
@@ -160,8 +165,25 @@ func (f *firewall) Committed(c *keep.Commit) {
 	f.commits = append(f.commits, who)
 }
 
+func (f *firewall) CountRows() int {
+	f.work("rewrites")
+	return len(f.rules)
+}
+
+// work takes CPU time.
+func (f *firewall) work(kind string) {
+	for used := time.Duration(0); used < f.slow[kind]; {
+		took, _ := keep.ThreadTimeOf(func() error {
+			for range 100_000 {
+				f.worked++
+			}
+			return nil
+		})
+		used += took
+	}
+}
+
 func (f *firewall) Rows() []nft.Row               { return f.node }
-func (f *firewall) CountRows() int                { return len(f.rules) }
 func (f *firewall) Own() string                   { return ports.Name }
 func (f *firewall) Shared(s *nft.Set) bool        { return s == hosts }
 func (f *firewall) OnDemand() []*nft.Set          { return []*nft.Set{banned, clients} }

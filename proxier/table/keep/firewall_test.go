@@ -34,6 +34,7 @@ func startFirewall(t testing.TB, table string, generation *keep.Generation) *fir
 	f := &firewall{
 		t: t, kernel: &tabletest.Kernel{Conn: conn}, table: table,
 		limits: keep.DefaultLimits(), rules: make(map[string]*rule),
+		slow: make(map[string]time.Duration),
 	}
 	f.kernel.OnCommit = f.commit
 	f.limits.CheckShare = 0 // the scrubber does not rest

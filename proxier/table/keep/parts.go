@@ -21,7 +21,8 @@ type part struct {
 }
 
 // quantum is the cost of the owners of one account that a part takes before it
-// turns to another account.
+// turns to another account. A part can have this cost at any rate, because a
+// cheaper one does not measure the rate.
 const quantum = 1000
 
 // updateInParts writes what changed, in parts, until everything is written or
@@ -45,14 +46,16 @@ func (k *writer) updateInParts() error {
 }
 
 // take writes the changes of a part and charges its CPU time, which does not
-// depend on other programs. What was not written waits again.
+// depend on other programs, without the time of a rewrite that follows. What
+// was not written waits again.
 func (k *writer) take(p part) error {
 	var held []Owner
 	if p.heavy {
 		held = p.owners
 	}
+	rewriting := k.rewriting
 	used, err := ThreadTimeOf(func() error { return k.update(p.owners, held) })
-	k.charge(p, used)
+	k.charge(p, max(0, used-(k.rewriting-rewriting)))
 	for _, o := range p.owners {
 		kept := o.Kept()
 		kept.taken = false
@@ -85,7 +88,7 @@ func (k *writer) nextPart(t *turns) (p part) {
 	}
 	k.queue.clock = max(k.queue.clock, (*t)[0].served)
 	latest := (*t)[0].served + k.limits.Spread
-	limit := max(1, min(k.limits.PartCost, int(float64(k.limits.PartTime)/k.queue.rate)))
+	limit := min(k.limits.PartCost, max(quantum, int(float64(k.limits.PartTime)/k.queue.rate)))
 	var aside []*Account // whose next owner is heavy
 	for len(*t) > 0 && !p.heavy && p.cost < limit {
 		a := (*t)[0]

@@ -50,6 +50,15 @@ func (a *Account) charge(k *Kept, took time.Duration, now time.Time) {
 	a.served += took
 	a.debt = max(0, a.debt-now.Sub(a.at)/paceShare) + took
 	a.at = now
+	a.setTook(k, took)
+}
+
+// setTook records how long an owner takes once: no time if the kernel has
+// nothing of it.
+func (a *Account) setTook(k *Kept, took time.Duration) {
+	if k.have == nil {
+		took = 0
+	}
 	a.full += took - k.took
 	k.took = took
 }
@@ -96,7 +105,6 @@ func (q *queue) add(o Owner) {
 		q.accounts = append(q.accounts, a)
 	}
 	a.waiting = append(a.waiting, o)
-	o.Kept().touched = time.Now()
 }
 
 // compact removes the owners that do not wait any more.

@@ -19,7 +19,8 @@ const rowBytes = 45
 // contents again: what the failures decided was not committed.
 func (k *writer) rewrite() error {
 	k.retry(true)
-	err := k.rewriteAgain()
+	used, err := ThreadTimeOf(k.rewriteAgain)
+	k.rewriting += used
 	k.unsynced = err != nil
 	if err != nil {
 		for o := range k.failing {

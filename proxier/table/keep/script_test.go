@@ -21,7 +21,7 @@ func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Namespace: true, Setup: func(env *script.Env) (map[string]script.Command, error) {
 		e := &engine{startFirewall(env.T, "firewall", keep.NewGeneration()), make(map[string]int)}
 		all := make(map[string]script.Command)
-		for _, name := range strings.Fields("sync resync check rewrite nft before fail lose rule node sets limit " +
+		for _, name := range strings.Fields("sync resync check rewrite nft before fail lose rule node sets limit slow " +
 			"no-counts restart wanted commits asked stays refused ports doubt failing handle next up-to-date repairs " +
 			"uses-banned rewrites damage-rewrites node-rewrites transactions rows-written cleanup-failures") {
 			all[name] = func(_ *script.Script, args []string) (string, error) {
@@ -77,6 +77,8 @@ func (e *engine) change(name string, args []string) (text string, err error) {
 		e.TouchProgram()
 	case "limit":
 		e.setLimit(args[0], args[1])
+	case "slow": // slow rewrites 200ms
+		e.slow[args[0]], err = time.ParseDuration(args[1])
 	case "no-counts":
 		e.kernel.NoCounts = true
 	case "restart":
@@ -147,6 +149,8 @@ func (e *engine) setLimit(name, value string) {
 		e.limits.HeavyCost, e.limits.PartCost, e.limits.Time = number, number, -1
 	case "time":
 		e.limits.Time = duration
+	case "part-time":
+		e.limits.PartTime = duration
 	case "burst":
 		e.limits.Burst = duration
 	case "first-retry":

@@ -209,6 +209,7 @@ func (tx *transaction) apply() {
 	for _, change := range tx.changes {
 		k := change.Owner.Kept()
 		k.have, k.pending = change.Next, false
+		change.Owner.Account().setTook(k, k.took)
 	}
 }
 

@@ -7,9 +7,10 @@ type writer struct {
 	state
 	limits         *Limits
 	queue          queue
-	unsynced       bool // something was touched since the last sync that succeeded
-	programChanged bool // since it was written
-	failures       int  // updates in a row that failed without an owner that can be held back
+	unsynced       bool          // something was touched since the last sync that succeeded
+	programChanged bool          // since it was written
+	rewriting      time.Duration // CPU time of all rewrites
+	failures       int           // updates in a row that failed without an owner that can be held back
 	repairs        repairs
 	monitor        monitor
 }
@@ -17,6 +18,9 @@ type writer struct {
 // Touch records that the content of an owner may have changed.
 func (k *writer) Touch(o Owner) {
 	kept := o.Kept()
+	if !kept.pending {
+		kept.touched = time.Now()
+	}
 	if !kept.queued {
 		k.queue.add(o)
 	}
