@@ -24,6 +24,8 @@ type affinityIDs struct {
 	// endpoint that was removed a moment ago.
 	known map[affinityEndpoint]knownID
 	sets  *clientSets
+	// adopted reports whether there may be ids or sets of an earlier process.
+	adopted bool
 }
 
 // clientID are the ruleset.Target.ID and Group of an endpoint.
@@ -188,6 +190,7 @@ func (a *affinityIDs) release(before, next *ruleset.Plan) {
 func (a *affinityIDs) forgetEarlier(waiting map[string]bool) {
 	maps.DeleteFunc(a.known, func(e affinityEndpoint, k knownID) bool { return k.until.IsZero() && !waiting[e.port] })
 	a.sets.forgetEarlier(waiting)
+	a.adopted = len(waiting) > 0
 }
 
 // idBlock is the number of ids that the row of reserved-ids reserves at a time.

@@ -78,5 +78,6 @@ func rowsOf(kernel keep.Kernel, rules *ruleset.Ruleset, table *nft.Table, set *n
 func (a *affinityIDs) adopt(port string, rule ruleset.StickyRule) {
 	a.known[affinityEndpoint{port, rule.Endpoint}] = knownID{clientID: clientID{rule.ID, rule.Group}}
 	a.sets.adopt(port, rule.ClientSet)
+	a.adopted = true
 	a.next = max(a.next, rule.ID+1, rule.Group+1)
 }

@@ -249,7 +249,7 @@ func (s source) Committed(c *keep.Commit) {
 	for _, change := range c.Changes {
 		t.ids.release(planOf(change.Before), planOf(change.Next))
 	}
-	if len(t.ids.sets.until) > 0 {
+	if t.ids.adopted {
 		waiting := make(map[string]bool)
 		for o := range t.keeper.Failing() {
 			if p := o.(*portState); p.service.spec != nil {
