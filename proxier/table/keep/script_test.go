@@ -22,8 +22,8 @@ func TestScripts(t *testing.T) {
 		e := &engine{startFirewall(env.T, "firewall", keep.NewGeneration()), make(map[string]int)}
 		all := make(map[string]script.Command)
 		for _, name := range strings.Fields("sync resync check rewrite nft before fail lose rule node sets limit " +
-			"slow no-counts restart wanted commits asked stays refused ports doubt failing handle next up-to-date repairs " +
-			"uses-banned rewrites damage-rewrites node-rewrites transactions rows-written cleanup-failures") {
+			"slow no-counts restart wanted commits asked stays refused ports doubt failing handle next up-to-date " +
+			"repairs uses-banned rewrites damage-rewrites node-rewrites transactions rows-written cleanup-failures") {
 			all[name] = func(_ *script.Script, args []string) (string, error) {
 				text, err := e.change(name, args)
 				if text == "" {
