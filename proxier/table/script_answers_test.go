@@ -332,6 +332,9 @@ func (e *engine) service(_ *script.Script, args []string) (string, error) {
 // waits with the plans that the kernel has, but not the ids of session
 // affinity.
 func (e *engine) checkViews(t *table.Table) error {
+	if e.config.Observer == nil {
+		return nil
+	}
 	withoutIDs := func(p *ruleset.Plan) (plan ruleset.Plan) {
 		if p == nil {
 			return plan
