@@ -84,13 +84,15 @@ func (l *syncLoop) attempt(what string, sync func() error) {
 	})
 	l.last, l.rest = time.Now(), restAfter(time.Since(start))
 	l.publish()
+	l.next = nil
 	if err != nil {
+		l.due = nil // the retry includes the changes
 		l.delay = min(max(2*l.delay, retryFirst), retryLast)
 		l.retry = time.After(l.delay)
 		klog.ErrorS(err, what+" failed", "ipFamily", l.name(), "retryAfter", l.delay)
 		return
 	}
-	l.delay, l.retry, l.next = 0, nil, nil
+	l.delay, l.retry = 0, nil
 	if wait, ok := l.table.Next(); ok {
 		l.next = time.After(wait)
 	}
