@@ -86,6 +86,7 @@ func (k *writer) nextPart(t *turns) (p part) {
 	if len(*t) == 0 {
 		return p
 	}
+	heap.Init(t) // the last part was charged
 	k.queue.clock = max(k.queue.clock, (*t)[0].served)
 	latest := (*t)[0].served + k.limits.Spread
 	limit := min(k.limits.PartCost, max(quantum, int(float64(k.limits.PartTime)/k.queue.rate)))
