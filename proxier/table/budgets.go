@@ -79,10 +79,11 @@ func (d *desired) shareBudget(n *namespace) {
 			continue
 		}
 		if _, fresh := d.fresh[s]; s.reduced != nil && !fresh {
-			if budget > s.reduced.budget {
+			grows := budget > s.reduced.budget
+			if grows {
 				growths++
 			}
-			if budget == s.reduced.budget || growths > maxGrowths {
+			if budget == s.reduced.budget || grows && growths > maxGrowths {
 				left = max(0, left-s.reduced.Rows)
 				continue
 			}
