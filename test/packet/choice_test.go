@@ -19,6 +19,9 @@ type choice map[string]string
 //	stay NAME SERVICE FROM... -> TO      each client must have its endpoint, as predicted
 //	leave NAME POD SERVICE FROM... -> TO only clients of the pod have another one, which they keep
 //	moved NAME SERVICE FROM... -> TO     returns whether a client has another one: none, some, or most
+//
+// Only in these steps, clients stands for all clients that a step added, and
+// clients-0-9 for ten of them. In others, a client has its name: client-3.
 func choiceSteps() map[string]step {
 	return map[string]step{
 		"choose": (*story).choose, "stay": (*story).stay, "leave": (*story).leave, "moved": (*story).moved,

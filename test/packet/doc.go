@@ -21,10 +21,14 @@
 //	connect web client -> nodePort@node1 => a1 as node1
 //
 // The first step, cluster, starts a cluster with flags besides the default
-// ones. An expectation (type expectation) is checked over all protocols and
-// families of the Service, and must agree with package explain. It is a step,
-// or a line in the field expect of a Service (type service), which the step
-// check reads.
+// ones. Node1 has the pods a1, a2 and pod1, node2 has b1, b2 and pod2, and the
+// client is outside the cluster. An endpoint is a pod, with a condition such
+// as terminating, which still serves, or stopped, which does not
+// (cluster.endpoint).
+//
+// An expectation (type expectation) is checked over all protocols and families
+// of the Service, and must agree with package explain. It is a step, or a line
+// in the field expect of a Service (type service), which the step check reads.
 //
 // The steps, with the functions that describe them:
 //
