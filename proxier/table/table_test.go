@@ -56,8 +56,6 @@ func newSample(t testing.TB) *Table {
 // sampleConfig returns the configuration for the sample Services.
 func sampleConfig() Config { return Config{Rules: tabletest.Rules()} }
 
-func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
-
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
 // injectFaults makes faults of the table's kernel possible.
@@ -70,7 +68,6 @@ func injectFaults(table *Table) *tabletest.Kernel {
 // Names of sample Services.
 var (
 	web    = cluster.ServiceName{Namespace: "default", Name: "web"}
-	lb     = cluster.ServiceName{Namespace: "default", Name: "lb"}
 	sticky = cluster.ServiceName{Namespace: "default", Name: "sticky"}
 )
 

@@ -109,7 +109,7 @@ func (c *cluster) newOracle(node *lab.Node) *oracle.Cluster {
 // configOf returns the configuration of flags.
 func configOf(args []string) (c oracle.Config) {
 	flags := pflag.NewFlagSet("", pflag.PanicOnError)
-	flags.ParseErrorsWhitelist.UnknownFlags = true
+	flags.ParseErrorsAllowlist.UnknownFlags = true
 	var cidrs, nodePorts []string
 	gates := flags.String("feature-gates", "", "")
 	flags.BoolVar(&c.MasqueradeAll, "masquerade-all", false, "")

@@ -206,11 +206,6 @@ func (s *service) address(ranges []netip.Prefix, f family) netip.Addr {
 	return lab.AddrIn(ranges[f], s.Number)
 }
 
-// addresses returns the service's addresses in ranges, by family.
-func (s *service) addresses(ranges []netip.Prefix) [2]netip.Addr {
-	return [2]netip.Addr{s.address(ranges, ipv4), s.address(ranges, ipv6)}
-}
-
 // texts returns the addresses of the service's families.
 func (s *service) texts(ranges []netip.Prefix) (texts []string) {
 	for _, f := range bothFamilies() {

@@ -218,15 +218,6 @@ func (f *firewall) list(t testing.TB, program *nft.Table) (lines []string) {
 	return lines
 }
 
-func (f *firewall) hasChain(t *testing.T, name string) bool {
-	t.Helper()
-	_, ok, err := f.kernel.FindChain(f.Program(noSet), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ok
-}
-
 func chainText(c nft.Chain, rules []nft.Rule) string {
 	text := "chain " + c.Name
 	if c.Hook != nil {
