@@ -83,7 +83,17 @@ func (s *story) staleSocket(sc *script.Script, args []string) (string, error) {
 		return "", err
 	}
 	l.SetUnlinkOnClose(false)
-	return "", l.Close()
+	if err := l.Close(); err != nil {
+		return "", err
+	}
+	// A child of another test can have the descriptor until it executes.
+	for {
+		conn, err := net.Dial("unix", sc.MkAbs(args[0]))
+		if err != nil {
+			return "", nil
+		}
+		conn.Close()
+	}
 }
 
 func (s *story) hungSocket(sc *script.Script, args []string) (string, error) {
