@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,7 @@ type Socket struct {
 	buf      []byte
 	unread   bool // answers may be pending
 	messages messageLog
+	closed   atomic.Bool
 }
 
 // Open opens a socket in the network namespace of the calling thread. It
@@ -82,11 +84,10 @@ func (s *Socket) setBuffer(force, option, size int) error {
 // Close closes the socket. It can be called again: another socket may have the
 // descriptor by then.
 func (s *Socket) Close() error {
-	fd := s.FD
-	if s.FD = -1; fd < 0 {
+	if s.closed.Swap(true) {
 		return nil
 	}
-	return unix.Close(fd)
+	return unix.Close(s.FD)
 }
 
 // Send sends one datagram, which the send buffer must hold as a whole. After
