@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 // passes records the passes of a Cleaner. Each takes the duration, and returns
 // the error of answer.
 type passes struct {
+	mu     sync.Mutex // guards checks and at
 	checks []check
 	at     []time.Time
 	takes  time.Duration
@@ -23,18 +25,23 @@ type passes struct {
 }
 
 func (p *passes) clean(_ context.Context, todo *check) (Stats, error) {
+	p.mu.Lock()
 	p.checks = append(p.checks, *todo)
 	p.at = append(p.at, time.Now())
+	n := len(p.checks)
+	p.mu.Unlock()
 	time.Sleep(p.takes)
 	if p.answer == nil {
 		return Stats{}, nil
 	}
-	return Stats{}, p.answer(len(p.checks))
+	return Stats{}, p.answer(n)
 }
 
 // wantPasses compares the number of passes.
 func (p *passes) wantPasses(t *testing.T, low, high int) {
 	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if got := len(p.checks); got < low || got > high {
 		t.Errorf("got %d passes, want %d to %d", got, low, high)
 	}
@@ -127,6 +134,8 @@ func TestCleanerCombinesSecondPasses(t *testing.T) {
 		p.wantPasses(t, 1, first+int(10*time.Second/(p.takes+changePause.required(p.takes))))
 		time.Sleep(time.Hour)
 		seen := make(map[netip.AddrPort][]time.Time)
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		for i, todo := range p.checks {
 			for frontend := range maps.Keys(todo.gone) {
 				seen[frontend] = append(seen[frontend], p.at[i])
@@ -192,6 +201,8 @@ func TestCleanerKeepsNewerChange(t *testing.T) {
 		time.Sleep(time.Hour)
 		flow := newFlow(udp, "10.0.0.1:1", "10.96.0.1:53", "10.244.0.6:53")
 		isLocal := func(netip.Addr) bool { return false }
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		if p.checks[1].empty() || c.frontends.stale(flow, &p.checks[1], isLocal) {
 			t.Errorf("got check %+v, want the frontend, and no stale flow to the new endpoint", p.checks[1])
 		}
