@@ -118,8 +118,8 @@ func TestDumpAnswers(t *testing.T) {
 	}
 }
 
-// A flow that no longer exists is no error, an answer to an earlier batch is
-// ignored, and the error of a batch is one line.
+// The deletion of a flow that no longer exists succeeds. An answer to an
+// earlier batch is ignored, and the error of a batch is one line.
 func TestDeletionAnswers(t *testing.T) {
 	mixed := func(seq uint32) []byte {
 		return slices.Concat(result(unix.NLMSG_ERROR, 0)(seq-1), refused(unix.ENOENT)(seq), refused(unix.EPERM)(seq+2),

@@ -87,7 +87,7 @@ func (f *faults) fail(words []string, to *fault) error {
 		name, text, _ := strings.Cut(text, " ")
 		p := portProblem{errno: errnoOf(name)}
 		if p.errno == 0 {
-			return fmt.Errorf("%s is no error number", name)
+			return fmt.Errorf("%s is not the name of an errno", name)
 		}
 		p.port, _ = strings.CutPrefix(text, "on ")
 		if to.unsent = text == "unsent"; to.unsent {

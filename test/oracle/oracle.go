@@ -114,8 +114,8 @@ func (c *Cluster) Outcomes(q Connection) []Outcome {
 	}
 	switch {
 	case c.isLocal(to) && !c.isLocal(q.Source):
-		// A program of the node may listen there. kube-proxy concerns itself
-		// with forwarded packets, and with those of the node's own clients.
+		// A program of the node may listen there. kube-proxy handles forwarded
+		// packets, and packets that the node itself sends.
 		return one(NotService, "NoService", nil)
 	case c.isClusterIP(to):
 		// As in kube-proxy, a port that the Service does not have. The packets

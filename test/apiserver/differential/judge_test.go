@@ -127,8 +127,8 @@ func (j *judge) judge(ctx context.Context, p probe) (d difference) {
 	return d
 }
 
-// wanted returns the outcomes that a side must have: those of the oracle. The
-// oracle does not know health checks and the mode iptables, in which the other
+// wanted returns the outcomes that the oracle allows for a side. The oracle does
+// not know health checks and the mode iptables, in which the other
 // side must have the outcomes of kube-proxy.
 func (j *judge) wanted(ctx context.Context, p probe, timeout time.Duration) outcomes {
 	const enough = 40

@@ -130,8 +130,8 @@ func ownersOf(claimed map[claim]bool, clusterIPs map[netip.Addr]cluster.ServiceN
 	return owners, err
 }
 
-// isPod reports whether the rules take packets from an address for those of a
-// pod. out is the interface of the route to it.
+// isPod reports whether the rules treat an address as a pod. out is the
+// interface of the route to it.
 func isPod(pods ruleset.Pods, addr netip.Addr, out string) bool {
 	if pods.Range.IsValid() {
 		return pods.Range.Contains(addr)
