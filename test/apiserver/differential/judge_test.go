@@ -127,9 +127,9 @@ func (j *judge) judge(ctx context.Context, p probe) (d difference) {
 	return d
 }
 
-// wanted returns the outcomes that the oracle allows for a side. The oracle does
-// not know health checks and the mode iptables, in which the other
-// side must have the outcomes of kube-proxy.
+// wanted returns the outcomes that the oracle allows for a side. The oracle
+// does not know health checks and the mode iptables, in which the other side
+// must have the outcomes of kube-proxy.
 func (j *judge) wanted(ctx context.Context, p probe, timeout time.Duration) outcomes {
 	const enough = 40
 	switch {
