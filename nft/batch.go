@@ -42,7 +42,7 @@ type Batch struct {
 type sentMessage struct {
 	at     int    // offset in the buffer
 	op     string // as nft writes it
-	object string // name of the set, chain or counter, "" for the table
+	object string // name of the object, "" for the table
 	rule   *Rule  // rule that is added to the chain
 	handle uint64 // handle of a rule of the chain
 	set    *Set   // set of the rows

@@ -46,6 +46,9 @@ var (
 	kindCounter = &objectKind{"counter", "add counter",
 		unix.NFT_MSG_NEWOBJ, unix.NFT_MSG_GETOBJ, unix.NFT_MSG_DELOBJ,
 		unix.NFTA_OBJ_TABLE, unix.NFTA_OBJ_NAME, nftaObjHandle}
+	kindCtTimeout = &objectKind{"ct timeout", "add ct timeout",
+		unix.NFT_MSG_NEWOBJ, unix.NFT_MSG_GETOBJ, unix.NFT_MSG_DELOBJ,
+		unix.NFTA_OBJ_TABLE, unix.NFTA_OBJ_NAME, nftaObjHandle}
 	kindRule = &objectKind{"rule", "add rule",
 		unix.NFT_MSG_NEWRULE, unix.NFT_MSG_GETRULE, unix.NFT_MSG_DELRULE,
 		unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, unix.NFTA_RULE_HANDLE}
@@ -60,8 +63,11 @@ func (w *messageWriter) names(kind *objectKind, t *Table, object string) {
 	if kind.object != 0 {
 		w.CString(kind.object, object)
 	}
-	if kind == kindCounter {
+	switch kind {
+	case kindCounter:
 		w.Uint32(unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER)
+	case kindCtTimeout:
+		w.Uint32(unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_CT_TIMEOUT)
 	}
 }
 
@@ -176,6 +182,9 @@ func describe(msg nfnetlink.Message) (typ string, objects []slog.Attr) {
 	for _, kind := range []*objectKind{kindTable, kindChain, kindSet, kindCounter, kindRule, kindRow} {
 		if number != kind.add && number != kind.get && number != kind.delete {
 			continue
+		}
+		if kind == kindCounter && be32(attr(attributes, unix.NFTA_OBJ_TYPE)) == unix.NFT_OBJECT_CT_TIMEOUT {
+			kind = kindCtTimeout
 		}
 		family := Family(msg[nfnetlink.MessageHeaderLen])
 		if name := cString(attr(attributes, kind.table)); name != "" {

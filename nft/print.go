@@ -27,6 +27,9 @@ func (t *Table) Fprint(w io.Writer, rows []Row) error {
 	for _, c := range t.Counters {
 		printBlock(&b, "counter "+c.Name, nil)
 	}
+	for _, c := range t.CtTimeouts {
+		printBlock(&b, "ct timeout "+c.Name, c.lines(t.Family))
+	}
 	for _, s := range t.Sets {
 		keyword := "set "
 		if s.isMap() {

@@ -6,13 +6,16 @@ import (
 	"github.com/nftproxy/nftproxy/nft/notation"
 )
 
-// AddProgram adds the table with all its counters, sets, chains and rules. A
-// set that exists keeps its rows. A chain that exists keeps its rules, and the
-// new rules are appended to them.
+// AddProgram adds the table with all its counters, timeouts, sets, chains and
+// rules. A set that exists keeps its rows. A chain that exists keeps its rules,
+// and the new rules are appended to them.
 func (b *Batch) AddProgram() {
 	b.AddTable(b.table.Comment)
 	for _, c := range b.table.Counters {
 		b.AddCounter(c)
+	}
+	for _, c := range b.table.CtTimeouts {
+		b.AddCtTimeout(c)
 	}
 	for _, s := range b.table.Sets {
 		b.AddSet(s)

@@ -118,6 +118,7 @@ func TestForeignRuleTexts(t *testing.T) {
 	c := connect(t)
 	for family, rules := range rules {
 		load(t, fmt.Sprintf("table %s fw {\n set sockets { type ipv4_addr . inet_service; }\n"+
+			"ct timeout slow { protocol udp; policy = { replied : 300 }; }\n"+
 			"chain other { }\n chain rules {\n%s}\n}", family, rules))
 		if n := checkListing(t, c); n != strings.Count(rules, "\n") {
 			t.Errorf("%s: got %d rules, want %d", family, n, strings.Count(rules, "\n"))

@@ -8,15 +8,16 @@ import (
 	"github.com/nftproxy/nftproxy/nft/notation"
 )
 
-// Table describes a table and its program: counters, sets, chains and
-// rules. The rows of its sets are not part of it.
+// Table describes a table and its program: counters, timeouts of connection
+// tracking, sets, chains and rules. The rows of its sets are not part of it.
 type Table struct {
-	Family   Family
-	Name     string
-	Comment  string
-	Counters []*Counter
-	Sets     []*Set
-	Chains   []*Chain
+	Family     Family
+	Name       string
+	Comment    string
+	Counters   []*Counter
+	CtTimeouts []*CtTimeout
+	Sets       []*Set
+	Chains     []*Chain
 	// Owned makes the table belong to the Conn that adds it (Linux 5.12). The
 	// kernel deletes the table when the Conn is closed, also if the process is
 	// killed. Other programs cannot change the table.

@@ -26,7 +26,8 @@ func (w *ruleWriter) action(e expr.Any) string {
 	case *expr.Counter:
 		return "counter"
 	case *expr.Objref:
-		return NameOf(uint32(e.Type), "", "counter", "quota", "ct helper", "limit") + " name " + Quote(e.Name)
+		return NameOf(uint32(e.Type), "", "counter name", "quota name", "ct helper set", "limit name", "", "",
+			"ct timeout set", "secmark set", "ct expectation set", "synproxy name") + " " + Quote(e.Name)
 	case *expr.Limit:
 		return limitText(e)
 	case fmt.Stringer:

@@ -27,12 +27,7 @@ func (w *Walk) conclude(p *Path, e expr.Any) {
 	case *expr.Counter:
 		p.next()
 	case *expr.Objref:
-		p.Counter = e.Name
-		var reason error
-		if e.Type != unix.NFT_OBJECT_COUNTER { // such as a quota
-			reason = fmt.Errorf("object %s of type %d is unknown", e.Name, e.Type)
-		}
-		w.decide(p, true, reason)
+		w.object(p, e)
 	case *expr.Dynset:
 		p.Updated = append(p.Updated, e.SetName)
 		var reason error
@@ -50,6 +45,19 @@ func (w *Walk) conclude(p *Path, e expr.Any) {
 	default:
 		w.anything(p, fmt.Errorf("expression %T is unknown", e))
 	}
+}
+
+// object applies a named object to the packet.
+func (w *Walk) object(p *Path, e *expr.Objref) {
+	var reason error
+	switch e.Type {
+	case unix.NFT_OBJECT_COUNTER:
+		p.Counter = e.Name
+	case unix.NFT_OBJECT_CT_TIMEOUT: // which every packet passes
+	default: // such as a quota
+		reason = fmt.Errorf("object %s of type %d is unknown", e.Name, e.Type)
+	}
+	w.decide(p, true, reason)
 }
 
 // anything continues a path after an expression that can match or not, and that

@@ -109,7 +109,7 @@ func TestFacts(t *testing.T) {
 		family := map[bool]nft.Family{true: nft.Inet, false: nft.IPv4}[strings.Contains(fields[1], "nfproto")]
 		command := exec.Command("nft", "-f", "-")
 		command.Stdin = strings.NewReader("flush ruleset\ntable " + family.String() +
-			" t {\n quota q { over 1 bytes }\n" +
+			" t {\n quota q { over 1 bytes }\n ct timeout t { protocol tcp; policy = { syn_sent : 1 }; }\n" +
 			"set s { type ipv4_addr; size 9; flags dynamic; }\n chain base { " + fields[1] + " drop; }\n}")
 		if out, err := command.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", fields[1], err, out)
