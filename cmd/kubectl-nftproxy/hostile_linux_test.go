@@ -55,6 +55,20 @@ func TestLargeAnswer(t *testing.T) {
 	}
 }
 
+// A node whose answer is not in the format of the flag has an error that is not
+// empty.
+func TestAnswerInOtherFormat(t *testing.T) {
+	for inPodA, problem := range map[string]string{
+		"echo no": "the answer is not JSON", "true": "the answer is not JSON", "echo busy >&2": "busy",
+	} {
+		fakeKubectl(t, inPodA)
+		want := fmt.Sprintf("{\n  \"a\": {\n    \"error\": %q\n  },\n  \"b\": {}\n}\n", problem)
+		if stdout, _, _ := ask(t, "status --all-nodes -o json"); stdout != want {
+			t.Errorf("%s: got %s, want %s", inPodA, stdout, want)
+		}
+	}
+}
+
 // No control character of an answer reaches the terminal.
 func TestControlCharacters(t *testing.T) {
 	fakeKubectl(t, `printf '"\033[31m\302\233\342\200\256\r"'; printf '\033]0;x\007' >&2`)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -122,12 +123,10 @@ func printText(stdout, stderr io.Writer, pods []pod, answers []answer) {
 	}
 }
 
-// failure returns the reason why a node has no answer on its standard output.
-func (a *answer) failure() string {
-	if a.problem != "" {
-		return a.problem
-	}
-	return oneLine(string(a.stderr.data))
+// failure returns the reason why a node has no answer in the format of the flag
+// --output.
+func (a *answer) failure(format string) string {
+	return cmp.Or(a.problem, oneLine(string(a.stderr.data)), "the answer is not "+format)
 }
 
 func printJSON(stdout io.Writer, pods []pod, answers []answer) {
@@ -136,7 +135,7 @@ func printJSON(stdout io.Writer, pods []pod, answers []answer) {
 		a := &answers[i]
 		object[pods[i].node] = json.RawMessage(a.stdout.data)
 		if !json.Valid(a.stdout.data) {
-			object[pods[i].node] = map[string]string{"error": a.failure()}
+			object[pods[i].node] = map[string]string{"error": a.failure("JSON")}
 		}
 	}
 	encoder := json.NewEncoder(stdout)
@@ -149,7 +148,7 @@ func printYAML(stdout io.Writer, pods []pod, answers []answer) {
 	for i := range answers {
 		text := strings.TrimSuffix(string(answers[i].stdout.data), "\n")
 		if text == "" || answers[i].problem != "" {
-			text = fmt.Sprintf("error: %q", answers[i].failure())
+			text = fmt.Sprintf("error: %q", answers[i].failure("YAML"))
 		}
 		fmt.Fprintf(stdout, "%s:\n  %s\n", pods[i].node, strings.ReplaceAll(text, "\n", "\n  "))
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -41,8 +40,7 @@ func printSummary(stdout io.Writer, pods []pod, answers []answer) {
 	for i := range answers {
 		var s status
 		if err := json.Unmarshal(answers[i].stdout.data, &s); err != nil {
-			reason := cmp.Or(answers[i].failure(), "the answer is not JSON: "+err.Error())
-			s = status{State: "unreachable", Problems: []string{reason}}
+			s = status{State: "unreachable", Problems: []string{answers[i].failure("JSON")}}
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\n", pods[i].node, oneLine(s.State), strings.Join(s.columns(), "\t"))
 		for _, p := range s.Problems {

@@ -51,6 +51,9 @@ func (w *ruleWriter) nat(e *expr.NAT) string {
 	}
 	if port := w.at(e.RegProtoMin); e.RegProtoMin != 0 && len(port.value) == 2 {
 		to += ":" + portText(port.value)
+		if last := w.at(e.RegProtoMax); e.RegProtoMax != e.RegProtoMin && len(last.value) == 2 {
+			to += "-" + portText(last.value)
+		}
 	}
 	if to != "" {
 		text += " to " + to

@@ -307,7 +307,8 @@ func (e *engine) frontends(_ *script.Script, args []string) (string, error) {
 	return lines(all...)
 }
 
-// service returns what is unusual about a Service: pending, refused, reduced.
+// service returns what is unusual about a Service: pending, waits, refused,
+// reduced.
 func (e *engine) service(_ *script.Script, args []string) (string, error) {
 	var all []string
 	for _, t := range e.tables {
@@ -319,7 +320,10 @@ func (e *engine) service(_ *script.Script, args []string) (string, error) {
 			all = append(all, "pending")
 		}
 		for _, p := range view.Ports {
-			if p.Refusal != "" {
+			switch {
+			case p.Waits:
+				all = append(all, "waits "+p.Name)
+			case p.Refusal != "":
 				all = append(all, "refused "+p.Name)
 			}
 		}

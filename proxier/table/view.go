@@ -57,6 +57,8 @@ type PortView struct {
 	// Refusal is the reason why Plan is not the wanted plan, but what is left
 	// of the last one, "" if it is the wanted plan.
 	Refusal string `json:"-"`
+	// Waits reports whether the next sync tries the wanted plan again.
+	Waits bool `json:"-"`
 }
 
 // FrontendView is a frontend that a service port claims. A NodePort is a
@@ -80,7 +82,7 @@ type FrontendView struct {
 	// Owner is the name of the service port that owns a frontend that is
 	// Conflicting, or a description of the port of this node that takes it.
 	Owner string `json:"owner,omitempty"`
-	// Error is the reason why a service port is Refused.
+	// Error is the reason why a service port is Waiting or Refused.
 	Error string `json:"error,omitempty"`
 }
 
@@ -104,10 +106,14 @@ const (
 	WithoutWeight = FrontendState(ruleset.NoWeight)
 	// Conflicting means that another service port owns the frontend.
 	Conflicting FrontendState = "Conflict"
+	// Waiting means that a change of the service port failed, and that the next
+	// sync tries it again. Until then, connections reach the endpoints that are
+	// left of its last rules, or are rejected if there are none.
+	Waiting FrontendState = "Waiting"
 	// Refused means that the service port cannot be updated, for example
-	// because the kernel refused one of its rows. Connections reach the
-	// endpoints that are left of its last rules, or are rejected if there are
-	// none.
+	// because the kernel refused one of its rows. Connections have the same
+	// fate as with Waiting, until the Service changes or a resync tries it
+	// again.
 	Refused FrontendState = "Refused"
 )
 
@@ -188,7 +194,11 @@ func (t *Table) viewPort(p *portState) PortView {
 		Endpoints: ruleset.EndpointUses(t.Family(), t.planInput(p)),
 	}
 	plan, err := t.preview(p, nil)
-	if view.Refusal, _ = p.kept.Less(); err != nil {
+	view.Refusal, view.Waits = p.kept.Less()
+	if _, refused := p.kept.Refused(); refused || err != nil {
+		view.Waits = false
+	}
+	if err != nil {
 		view.Refusal = err.Error()
 	}
 	view.Plan = plan
@@ -227,6 +237,8 @@ func (t *Table) viewFrontend(
 	switch {
 	case t.desired.claims.owner(f.Frontend) != p:
 		view.State, view.Owner = Conflicting, t.desired.claims.holder(f.Frontend).text
+	case port.Waits:
+		view.State, view.Error = Waiting, port.Refusal
 	case port.Refusal != "":
 		view.State, view.Error = Refused, port.Refusal
 	}

@@ -138,6 +138,11 @@ func stateText(s *table.ServiceView, f *table.FrontendView) string {
 	switch f.State {
 	case table.Conflicting:
 		return "not served: it belongs to " + f.Owner
+	case table.Waiting:
+		if f.UsedEndpoints > 0 {
+			return "waits for another attempt, serves what is left of its last rules: " + f.Error
+		}
+		return "waits for another attempt, not served: " + f.Error
 	case table.Refused:
 		if f.UsedEndpoints > 0 {
 			return "serves what is left of its last rules: " + f.Error
