@@ -79,8 +79,9 @@ type Service struct {
 	// UID distinguishes Services of the same name over time. Only events use
 	// it.
 	UID string
-	// Created is the creation time. If two Services claim the same address and
-	// port, the older one gets it.
+	// Created is the creation time, zero if it is not known. If two Services
+	// claim the same address and port, the older one gets it, and the one that
+	// claimed it first if one age is not known.
 	Created time.Time
 	// Families are the address families of the Service.
 	Families []nft.Family

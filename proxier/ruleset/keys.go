@@ -105,6 +105,12 @@ func NodePortOf(row nft.Row) (port uint16, ok bool) {
 	return key.frontend(0, false).Port, !key.missing
 }
 
+// ClassRow returns the key of the row that has the class of a frontend. The
+// comment of the row in the kernel is the name of its service port.
+func (r *Ruleset) ClassRow(f Frontend) nft.Row {
+	return nft.Row{Set: r.layout.setsOf(f).classes, Key: f.key()}
+}
+
 // ClassOf returns the class that is the data of a row, 0 for a row of another
 // set.
 func (r *Ruleset) ClassOf(row nft.Row) Class {

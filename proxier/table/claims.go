@@ -15,9 +15,11 @@ import (
 // claims decides which service port owns a frontend that several claim. A
 // ClusterIP has priority over a LoadBalancer IP, and that over an external IP.
 // Among equal kinds the older Service wins, then the first by namespace, name
-// and port. The other service ports wait. When the owner releases the frontend,
-// the best of them becomes the owner. An external IP or a LoadBalancer IP that
-// is an address of this node can be taken by a NodePort (see nodeClaims).
+// and port. If the age of a Service is not known, because no API server created
+// it, the service port wins that claimed the frontend first (see keepOwners).
+// The other service ports wait. When the owner releases the frontend, the best
+// of them becomes the owner. An external IP or a LoadBalancer IP that is an
+// address of this node can be taken by a NodePort (see nodeClaims).
 type claims struct {
 	node    nodeClaims
 	owners  map[ruleset.Frontend]claim
@@ -136,9 +138,40 @@ func (c *claims) setWaiting(f ruleset.Frontend, waiting []claim) {
 	c.waiting[f] = waiting
 }
 
-// compare orders claims to one frontend. The best comes first.
+// compare orders claims to one frontend. The best comes first. If the age of a
+// Service is not known, the result is 0: the first claim is the best.
 func (c claim) compare(o claim) int {
-	return cmp.Or(cmp.Compare(c.kind, o.kind), c.port.created.Compare(o.port.created), comparePorts(c.port, o.port))
+	byKind := cmp.Compare(c.kind, o.kind)
+	if byKind != 0 || c.port.created.IsZero() || o.port.created.IsZero() {
+		return byKind
+	}
+	return cmp.Or(c.port.created.Compare(o.port.created), comparePorts(c.port, o.port))
+}
+
+// undecided returns the frontends of which neither the kind of a claim nor the
+// age of a Service determines the owner.
+func (c *claims) undecided() (all []ruleset.Frontend) {
+	for f, waiting := range c.waiting {
+		owner := c.owners[f]
+		if slices.ContainsFunc(waiting, func(w claim) bool { return w.compare(owner) == 0 }) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// prefer makes the service port that is selected the owner of a frontend,
+// unless the present one has a better claim.
+func (c *claims) prefer(f ruleset.Frontend, is func(*portState) bool, mark marker) {
+	owner, waiting := c.owners[f], c.waiting[f]
+	i := slices.IndexFunc(waiting, func(w claim) bool { return is(w.port) && w.compare(owner) == 0 })
+	if i < 0 {
+		return
+	}
+	c.owners[f] = waiting[i]
+	c.waiting[f] = slices.Insert(slices.Delete(waiting, i, i+1), 0, owner)
+	c.reassigned(owner.port.service, mark)
+	c.reassigned(c.owners[f].port.service, mark)
 }
 
 // nodeClaims is the part of claims about the addresses of this node. On them

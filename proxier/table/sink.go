@@ -100,6 +100,7 @@ func (t *Table) Resync() error {
 func (t *Table) prepare() {
 	t.desired.mergeEndpoints()
 	t.desired.applyBudgets()
+	t.keepOwners()
 	report := reporter{&t.desired, t.record}
 	report.reduced()
 	t.stats.Conflicts += report.conflicts()

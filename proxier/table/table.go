@@ -52,6 +52,7 @@ type Table struct {
 	desired desired
 	ids     affinityIDs
 	stays   stays
+	started bool // keepOwners ran
 
 	onDemand      []*nft.Set       // see source.OnDemand
 	program       *ruleset.Program // that was last made

@@ -1,6 +1,9 @@
 package tabletest
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
@@ -32,8 +35,8 @@ func NewModel(to cluster.Sink, node *cluster.Node) *Model {
 func (m *Model) Replace(to cluster.Sink) {
 	m.Sink = to
 	to.SetNode(m.node)
-	for _, svc := range m.services {
-		to.SetService(svc)
+	for _, name := range slices.SortedFunc(maps.Keys(m.services), cluster.ServiceName.Compare) {
+		to.SetService(m.services[name])
 	}
 	for at, endpoints := range m.endpoints {
 		to.SetEndpoints(at.name, at.source, endpoints)
