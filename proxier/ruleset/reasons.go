@@ -50,6 +50,19 @@ const (
 	NotReported  Reason = "NotReported"  // by any rule
 )
 
+// Reasons why this node does not deliver a packet after its translation, or the
+// answer.
+const (
+	NoRoute         Reason = "NoRoute"         // to the endpoint or the client
+	RouteForbids    Reason = "RouteForbids"    // a route of type blackhole, prohibit or unreachable
+	ForwardingOff   Reason = "ForwardingOff"   // ip_forward
+	ReversePath     Reason = "ReversePath"     // rp_filter
+	MartianSource   Reason = "MartianSource"   // an address of this node
+	RouteRefused    Reason = "RouteRefused"    // for another reason
+	NoCarrier       Reason = "NoCarrier"       // of the interface to the endpoint
+	SilentNeighbour Reason = "SilentNeighbour" // does not answer ARP or neighbour discovery
+)
+
 // Facts are what the text of a reason mentions.
 type Facts struct {
 	Source      netip.Addr

@@ -3,7 +3,7 @@ package answer
 import (
 	"context"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/route"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
@@ -34,13 +34,13 @@ type Config struct {
 // Answers computes answers. Any goroutine can use it.
 type Answers struct {
 	config Config
-	routes *explain.NodeRoutes
+	routes *route.Routes
 }
 
 // New returns the Answers of a proxy in the network namespace of the calling
 // thread.
 func New(config Config) (*Answers, error) {
-	routes, err := explain.OpenRoutes()
+	routes, err := route.Open()
 	return &Answers{config, routes}, err
 }
 

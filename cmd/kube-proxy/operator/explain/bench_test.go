@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/route"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -68,7 +69,7 @@ func BenchmarkKernelWrongPort(b *testing.B) { inKernel(b, toWrongPort) }
 // inExpected explains a packet with the expected table.
 func inExpected(b *testing.B, query string) {
 	tab := manyServices(b)
-	routes, err := explain.OpenRoutes()
+	routes, err := route.Open()
 	must(b, err)
 	defer routes.Close()
 	q, err := parseQuery(query)

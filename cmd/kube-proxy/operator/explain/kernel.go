@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/route"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -15,7 +16,7 @@ import (
 // Kernel is the table of a family in the kernel, and the routes of the network
 // namespace in which it was opened. It implements Table and walk.Host.
 type Kernel struct {
-	*NodeRoutes
+	*route.Routes
 	walk.Kernel
 }
 
@@ -32,12 +33,12 @@ func OpenKernel(f nft.Family) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	routes, err := OpenRoutes()
+	routes, err := route.Open()
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	table := &nft.Table{Family: f, Name: ruleset.TableName}
-	k := &Kernel{NodeRoutes: routes, Kernel: walk.Kernel{Conn: conn, Table: table}}
+	k := &Kernel{Routes: routes, Kernel: walk.Kernel{Conn: conn, Table: table}}
 	if err := k.check(); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
@@ -91,7 +92,7 @@ func InTables(use func(*Kernel) error) (missing error) {
 
 // Close closes the connections to the kernel.
 func (k *Kernel) Close() error {
-	k.NodeRoutes.Close()
+	k.Routes.Close()
 	return k.Conn.Close()
 }
 

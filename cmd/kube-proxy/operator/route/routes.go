@@ -1,4 +1,4 @@
-package explain
+package route
 
 import (
 	"errors"
@@ -10,25 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NodeRoutes are the routes of the network namespace in which they were opened.
+// Routes are the routes of the network namespace in which they were opened.
 // They implement walk.Host.
-type NodeRoutes struct{ handle *netlink.Handle }
+type Routes struct{ handle *netlink.Handle }
 
-// OpenRoutes opens the routes of the network namespace of the calling thread.
-func OpenRoutes() (*NodeRoutes, error) {
+// Open opens the routes of the network namespace of the calling thread.
+func Open() (*Routes, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
-	return &NodeRoutes{handle}, nil
+	return &Routes{handle}, nil
 }
 
 // Close closes the connection to the kernel.
-func (r *NodeRoutes) Close() { r.handle.Close() }
+func (r *Routes) Close() { r.handle.Close() }
 
 // RouteType implements walk.Host. An address without a route has type
 // RTN_UNREACHABLE.
-func (r *NodeRoutes) RouteType(addr netip.Addr) (uint32, error) {
+func (r *Routes) RouteType(addr netip.Addr) (uint32, error) {
 	route, err := r.route(addr)
 	switch {
 	case isUnreachable(err):
@@ -40,7 +40,7 @@ func (r *NodeRoutes) RouteType(addr netip.Addr) (uint32, error) {
 }
 
 // Interface implements walk.Host.
-func (r *NodeRoutes) Interface(addr netip.Addr) (string, error) {
+func (r *Routes) Interface(addr netip.Addr) (string, error) {
 	route, err := r.route(addr)
 	if err != nil {
 		return "", fmt.Errorf("find the interface on which packets from %s arrive: %w", addr, err)
@@ -53,7 +53,7 @@ func (r *NodeRoutes) Interface(addr netip.Addr) (string, error) {
 }
 
 // InterfaceIndex implements walk.Host.
-func (r *NodeRoutes) InterfaceIndex(name string) (uint32, error) {
+func (r *Routes) InterfaceIndex(name string) (uint32, error) {
 	link, err := r.handle.LinkByName(name)
 	if err != nil {
 		return 0, fmt.Errorf("find interface %s: %w", name, err)
@@ -63,7 +63,7 @@ func (r *NodeRoutes) InterfaceIndex(name string) (uint32, error) {
 
 // NodeSource returns the source address of packets from this node to an
 // address.
-func (r *NodeRoutes) NodeSource(to netip.Addr) (netip.Addr, error) {
+func (r *Routes) NodeSource(to netip.Addr) (netip.Addr, error) {
 	route, err := r.route(to)
 	if isUnreachable(err) {
 		return netip.Addr{}, fmt.Errorf("this node has no route to %s: connecting fails before any rule", to)
@@ -78,13 +78,18 @@ func (r *NodeRoutes) NodeSource(to netip.Addr) (netip.Addr, error) {
 	return source.Unmap(), nil
 }
 
+// isUnreachable reports whether an error is the answer that the kernel does not
+// route a packet. EXDEV is the error of rp_filter before Linux 6.14, EAGAIN that
+// of a route of type throw.
 func isUnreachable(err error) bool {
-	unreachable := []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL}
+	unreachable := []unix.Errno{
+		unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL, unix.EXDEV, unix.EAGAIN,
+	}
 	return slices.ContainsFunc(unreachable, func(errno unix.Errno) bool { return errors.Is(err, errno) })
 }
 
 // route returns the route of this node to an address.
-func (r *NodeRoutes) route(addr netip.Addr) (netlink.Route, error) {
+func (r *Routes) route(addr netip.Addr) (netlink.Route, error) {
 	routes, err := r.handle.RouteGet(addr.AsSlice())
 	if err != nil {
 		return netlink.Route{}, fmt.Errorf("find the route to %s: %w", addr, err)
