@@ -25,8 +25,9 @@ func newExplain() *cobra.Command {
 		Short: "Explain where a connection to a Service goes",
 		Long: "explain walks the first packet of a hypothetical connection through the rules in the kernel of " +
 			"this node. It prints the endpoints that the connection can reach, or the refusal and its reason, " +
-			"and then the rules and rows that decide. It sends no packet. It does not look at other tables, " +
-			"at routes to endpoints, or at the endpoints.\n\n" +
+			"the route to each endpoint, with the cause why it or the answer fails, and then the rules and rows that " +
+			"decide. It sends no packet. It does not look at other tables or at the endpoints. " +
+			"docs/troubleshooting.md lists the codes in brackets.\n\n" +
 			"It also asks the running proxy. So it lists the endpoints that the connection cannot reach, with the " +
 			"reason, and the first difference between the rules in the kernel and those that the proxy wants. " +
 			"Without a running proxy, it explains addresses only.\n\n" +

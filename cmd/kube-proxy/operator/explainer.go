@@ -121,6 +121,9 @@ func (f *explainFlags) explain(ctx context.Context, p packet) (*explain.Result, 
 		r, err = f.compare(ctx, kernel, q, r)
 	}
 	if err == nil {
+		err = kernel.AddWays(r, q)
+	}
+	if err == nil {
 		r.Notes = append(p.notes, r.Notes...)
 	}
 	return r, err

@@ -11,6 +11,7 @@
 // running proxy walks a packet through the latter (Desired), and Result.Add
 // compares both.
 //
-// The walk covers the table kube-proxy. Other tables, the route to an endpoint
-// and the endpoint itself are not part of it.
+// The walk covers the table kube-proxy. Kernel.AddWays adds the routes to the
+// endpoints (package route). Other tables and the endpoints themselves are not
+// part of it.
 package explain

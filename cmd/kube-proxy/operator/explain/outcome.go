@@ -112,6 +112,14 @@ func (r *Result) endpoints() string {
 	return text
 }
 
+// code returns the code of the answer, unless the outcomes differ in it.
+func (r *Result) code() string {
+	if !r.alike() {
+		return ""
+	}
+	return codeText(r.Outcomes[0].Reason)
+}
+
 // sourceAddress returns what happens to the source address, or the reason of a
 // refusal.
 func (o *Outcome) sourceAddress() string {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // Print writes the result for people: first the answer, then what explains it,
@@ -13,10 +15,11 @@ import (
 func (r *Result) Print(w io.Writer, wide bool) {
 	p := printer{w, wide}
 	p.question(r)
-	fmt.Fprintf(p, "ANSWER  %s\n", r.Answer)
+	fmt.Fprintf(p, "ANSWER  %s%s\n", r.Answer, r.code())
 	if len(r.Outcomes) > 1 {
 		p.outcomes(r)
 	}
+	p.ways(r)
 	p.unused(r)
 	p.difference(r)
 	for _, note := range r.Notes {
@@ -70,7 +73,7 @@ func (p printer) unused(r *Result) {
 		if text = u.Text; u.Node != "" {
 			text += " (" + u.Node + ")"
 		}
-		return u.String(), text
+		return u.String(), text + codeText(Reason{Code: ruleset.Reason(u.Reason)})
 	})
 }
 

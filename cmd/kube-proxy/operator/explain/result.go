@@ -35,6 +35,8 @@ type Result struct {
 	// Difference is the first difference between the table in the kernel and
 	// the one that the proxy wants, nil if there is none or no proxy was asked.
 	Difference *Difference `json:"difference,omitempty"`
+	// Ways are the ways to the endpoints of the outcomes.
+	Ways []Way `json:"ways,omitempty"`
 	// Notes are further facts, as sentences.
 	Notes []string `json:"notes,omitempty"`
 	// Walk are the rules that the packet reaches, in their order.

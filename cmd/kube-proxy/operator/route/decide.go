@@ -12,8 +12,8 @@ import (
 // Packet is the first packet of a connection, with the endpoint as its
 // destination.
 type Packet struct {
-	// Source is the client. It is invalid if the client is hypothetical and this
-	// node has no route to it.
+	// Source is the client. It is invalid if the client is hypothetical and
+	// this node has no route to it.
 	Source      netip.Addr
 	Destination netip.Addr
 	// OfNode reports whether this node sends the packet.
@@ -44,13 +44,13 @@ type Leg struct {
 	// In is the interface on which the packet arrives, "" as in Packet.
 	In     string
 	OfNode bool
-	// Refused is the error of the lookup as the kernel does it for a packet that
-	// arrives on In. Unreachable is the error of the lookup for a packet of this
-	// node, which depends on no setting of an interface.
+	// Refused is the error of the lookup as the kernel does it for a packet
+	// that arrives on In. Unreachable is the error of the lookup for a packet
+	// of this node, which depends on no setting of an interface.
 	Refused, Unreachable unix.Errno
 	// Local reports whether this node is the receiver. Otherwise the packet
-	// leaves by Out, to the next hop Via, which is the destination itself if Via
-	// is invalid.
+	// leaves by Out, to the next hop Via, which is the destination itself if
+	// Via is invalid.
 	Local bool
 	Out   string
 	Via   netip.Addr
@@ -58,7 +58,8 @@ type Leg struct {
 	// none does.
 	NotForwarding string
 	// Filter is the rp_filter of In, FilterSetting the setting that determines
-	// it, and ToSource the interface of the route to the source, "" without one.
+	// it, and ToSource the interface of the route to the source, "" without
+	// one.
 	Filter        int
 	FilterSetting string
 	ToSource      string
@@ -122,21 +123,24 @@ func (l *Leg) cause(what string) Cause {
 	case l.In == "" || l.Refused == 0:
 		return Cause{}
 	case l.Filter != 0 && l.ToSource == "":
-		return Cause{ruleset.ReversePath, fmt.Sprintf("%s, with rp_filter %d, drops %s from %s, because this node has "+
-			"no route to this source", l.In, l.Filter, what, l.Source), "add a route to " + l.Source.String()}
+		return Cause{ruleset.ReversePath,
+			fmt.Sprintf("%s, with rp_filter %d, drops %s from %s, because this node has no route to this source", l.In,
+				l.Filter, what, l.Source), "add a route to " + l.Source.String()}
 	case l.Filter == Strict && l.ToSource != l.In:
 		return Cause{ruleset.ReversePath,
 			fmt.Sprintf("%s has a strict rp_filter (%s is 1) and drops %s from %s, because the route to this source "+
 				"leads through %s", l.In, l.FilterSetting, what, l.Source, l.ToSource),
-			"sysctl -w " + l.FilterSetting + "=2 (loose), and set it in /etc/sysctl.d, or make the route to the source " +
-				"lead through " + l.In}
+			fmt.Sprintf("sysctl -w %s=2 (loose), and set it in /etc/sysctl.d, or make the route to the source lead "+
+				"through %s", l.FilterSetting, l.In)}
 	case l.SourceIsLocal:
 		return Cause{ruleset.MartianSource, fmt.Sprintf("%s are not accepted on %s: their source %s is an address of "+
 			"this node", what, l.In, l.Source), "find the host that uses the address, or the rule that sets it"}
 	}
-	return Cause{ruleset.RouteRefused, fmt.Sprintf("the kernel does not route %s from %s to %s that arrive on %s: %v",
-		what, l.Source, l.Destination, l.In, l.Refused), "look for rules of routing: ip rule, ip route get " +
-		fmt.Sprintf("%s from %s iif %s", l.Destination, l.Source, l.In)}
+	return Cause{ruleset.RouteRefused,
+		fmt.Sprintf("the kernel does not route %s from %s to %s that arrive on %s: %v", what, l.Source, l.Destination,
+			l.In, l.Refused),
+		fmt.Sprintf("look at the rules of routing (ip rule) and at ip route get %s from %s iif %s", l.Destination,
+			l.Source, l.In)}
 }
 
 // routeTypes are the types of routes that refuse packets, by their error

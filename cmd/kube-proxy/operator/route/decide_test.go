@@ -28,6 +28,9 @@ func healthy() route.Facts {
 	}
 }
 
+// unreachable makes a leg fail as all packets to its destination do.
+func unreachable(l *route.Leg, err unix.Errno) { l.Refused, l.Unreachable = err, err }
+
 // Each case changes healthy facts. The first cause on the way counts.
 func TestDecide(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -41,27 +44,29 @@ func TestDecide(t *testing.T) {
 		}, "", ""},
 		"of this node": {func(f *route.Facts) { f.There.OfNode, f.There.NotForwarding, f.There.In = true, "x", "" },
 			"", ""},
-		"no route": {func(f *route.Facts) { f.There.Refused, f.There.Unreachable = unix.ENETUNREACH, unix.ENETUNREACH },
-			ruleset.NoRoute, "this node has no route to 10.244.3.5"},
+		"no route": {func(f *route.Facts) { unreachable(&f.There, unix.ENETUNREACH) }, ruleset.NoRoute,
+			 "this node has no route to 10.244.3.5"},
 		"no route of this node": {func(f *route.Facts) {
 			f.There.OfNode, f.There.In, f.There.Unreachable = true, "", unix.ENETUNREACH
 		}, ruleset.NoRoute, "this node has no route to 10.244.3.5"},
 		"a route for packets of the interface only": {func(f *route.Facts) { f.There.Unreachable = unix.ENETUNREACH },
 			"", ""},
-		"blackhole": {func(f *route.Facts) { f.There.Refused, f.There.Unreachable = unix.EINVAL, unix.EINVAL },
-			ruleset.RouteForbids, "the route to 10.244.3.5 is of type blackhole"},
+		"blackhole": {func(f *route.Facts) { unreachable(&f.There, unix.EINVAL) }, ruleset.RouteForbids,
+			 "the route to 10.244.3.5 is of type blackhole"},
 		"forwarding is off": {func(f *route.Facts) {
 			f.There.Refused, f.There.NotForwarding = unix.EHOSTUNREACH, "net.ipv4.ip_forward"
 		}, ruleset.ForwardingOff,
 			"net.ipv4.ip_forward is 0: this node does not forward packets to 10.244.3.5"},
 		"forwarding of IPv6 is off": {func(f *route.Facts) { f.There.NotForwarding = "net.ipv6.conf.all.forwarding" },
-			ruleset.ForwardingOff, "net.ipv6.conf.all.forwarding is 0: this node does not forward packets to 10.244.3.5"},
+			ruleset.ForwardingOff,
+			"net.ipv6.conf.all.forwarding is 0: this node does not forward packets to 10.244.3.5"},
 		"strict rp_filter": {func(f *route.Facts) { f.There.Refused, f.There.ToSource = unix.EINVAL, "eth0" },
-			ruleset.ReversePath, "eth1 has a strict rp_filter (net.ipv4.conf.all.rp_filter is 1) and drops packets from " +
-				"198.51.100.7, because the route to this source leads through eth0"},
-		"loose rp_filter": {func(f *route.Facts) { f.There.Refused, f.There.Filter, f.There.ToSource = unix.EXDEV, 2, "" },
-			ruleset.ReversePath, "eth1, with rp_filter 2, drops packets from 198.51.100.7, because this node has no route " +
-				"to this source"},
+			ruleset.ReversePath, "eth1 has a strict rp_filter (net.ipv4.conf.all.rp_filter is 1) and drops packets " +
+				"from 198.51.100.7, because the route to this source leads through eth0"},
+		"loose rp_filter": {func(f *route.Facts) {
+			f.There.Refused, f.There.Filter, f.There.ToSource = unix.EXDEV, 2, ""
+		}, ruleset.ReversePath,
+			"eth1, with rp_filter 2, drops packets from 198.51.100.7, because this node has no route to this source"},
 		"martian": {func(f *route.Facts) { f.There.Refused, f.There.SourceIsLocal = unix.EINVAL, true },
 			ruleset.MartianSource,
 			"packets are not accepted on eth1: their source 198.51.100.7 is an address of this node"},
@@ -74,8 +79,8 @@ func TestDecide(t *testing.T) {
 		"next hop": {func(f *route.Facts) {
 			f.Neighbour, f.There.Via = route.NeighbourResolving, netip.MustParseAddr("172.30.0.12")
 		}, ruleset.SilentNeighbour, "the next hop 172.30.0.12 to 10.244.3.5 on eth0 does not answer ARP"},
-		"no way back": {func(f *route.Facts) { f.Back.Refused, f.Back.Unreachable = unix.ENETUNREACH, unix.ENETUNREACH },
-			ruleset.NoRoute, "the answer does not reach the client: this node has no route to 198.51.100.7"},
+		"no way back": {func(f *route.Facts) { unreachable(&f.Back, unix.ENETUNREACH) }, ruleset.NoRoute,
+			 "the answer does not reach the client: this node has no route to 198.51.100.7"},
 		"the answer is filtered": {func(f *route.Facts) {
 			f.Back.Refused, f.Back.Filter, f.Back.ToSource = unix.EINVAL, route.Strict, "eth2"
 			f.Back.FilterSetting = "net.ipv4.conf.eth0.rp_filter"

@@ -79,8 +79,8 @@ func (r *Routes) NodeSource(to netip.Addr) (netip.Addr, error) {
 }
 
 // isUnreachable reports whether an error is the answer that the kernel does not
-// route a packet. EXDEV is the error of rp_filter before Linux 6.14, EAGAIN that
-// of a route of type throw.
+// route a packet. EXDEV is the error of rp_filter before Linux 6.14, EAGAIN
+// that of a route of type throw.
 func isUnreachable(err error) bool {
 	unreachable := []unix.Errno{
 		unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL, unix.EXDEV, unix.EAGAIN,
