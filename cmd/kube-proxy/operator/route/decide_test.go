@@ -45,14 +45,14 @@ func TestDecide(t *testing.T) {
 		"of this node": {func(f *route.Facts) { f.There.OfNode, f.There.NotForwarding, f.There.In = true, "x", "" },
 			"", ""},
 		"no route": {func(f *route.Facts) { unreachable(&f.There, unix.ENETUNREACH) }, ruleset.NoRoute,
-			 "this node has no route to 10.244.3.5"},
+			"this node has no route to 10.244.3.5"},
 		"no route of this node": {func(f *route.Facts) {
 			f.There.OfNode, f.There.In, f.There.Unreachable = true, "", unix.ENETUNREACH
 		}, ruleset.NoRoute, "this node has no route to 10.244.3.5"},
 		"a route for packets of the interface only": {func(f *route.Facts) { f.There.Unreachable = unix.ENETUNREACH },
 			"", ""},
 		"blackhole": {func(f *route.Facts) { unreachable(&f.There, unix.EINVAL) }, ruleset.RouteForbids,
-			 "the route to 10.244.3.5 is of type blackhole"},
+			"the route to 10.244.3.5 is of type blackhole"},
 		"forwarding is off": {func(f *route.Facts) {
 			f.There.Refused, f.There.NotForwarding = unix.EHOSTUNREACH, "net.ipv4.ip_forward"
 		}, ruleset.ForwardingOff,
@@ -80,7 +80,7 @@ func TestDecide(t *testing.T) {
 			f.Neighbour, f.There.Via = route.NeighbourResolving, netip.MustParseAddr("172.30.0.12")
 		}, ruleset.SilentNeighbour, "the next hop 172.30.0.12 to 10.244.3.5 on eth0 does not answer ARP"},
 		"no way back": {func(f *route.Facts) { unreachable(&f.Back, unix.ENETUNREACH) }, ruleset.NoRoute,
-			 "the answer does not reach the client: this node has no route to 198.51.100.7"},
+			"the answer does not reach the client: this node has no route to 198.51.100.7"},
 		"the answer is filtered": {func(f *route.Facts) {
 			f.Back.Refused, f.Back.Filter, f.Back.ToSource = unix.EINVAL, route.Strict, "eth2"
 			f.Back.FilterSetting = "net.ipv4.conf.eth0.rp_filter"
