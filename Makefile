@@ -238,6 +238,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s) each, and the long forms of ra
 	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(FUZZTIME),30s) $$package || exit 1; \
 	  done; \
 	done
+	go test -count=1 -timeout 1h -run TestRandomTables ./nft -tables=500
 	go test -count=1 -timeout 1h -run TestRandomClusters ./cmd/kube-proxy/operator/explain -clusters=200
 	go test -count=1 -timeout 1h -run 'TestRandomFaults|TestRandomChanges' ./proxier/table -histories=500
 	go test -count=1 -timeout 1h -run TestRandomHistories ./proxier/table/keep -histories=500

@@ -13,6 +13,7 @@ import (
 
 // A batch has no size limit. It uses as many messages as it needs.
 func TestLargeBatch(t *testing.T) {
+	t.Parallel()
 	c := connect(t)
 	b, s := newServices(t, c, nft.IPv4)
 	gen := generation(t, c)

@@ -2,7 +2,6 @@ package nft_test
 
 import (
 	"fmt"
-	"io"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -117,23 +116,4 @@ func BenchmarkCommitOne(b *testing.B) {
 			})
 		}
 	}
-}
-
-func BenchmarkGeneration(b *testing.B) {
-	c := connect(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		generation(b, c)
-	}
-}
-
-func BenchmarkFprint(b *testing.B) {
-	table := newBenchmarkTable(nft.IPv6, 1000)
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := table.Fprint(io.Discard, table.rows); err != nil {
-			b.Fatal(err)
-		}
-	}
-	table.reportRows(b)
 }

@@ -8,65 +8,41 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // Without CAP_NET_ADMIN the kernel refuses a transaction as a whole, and the
 // system limits the size of the send buffer.
 func TestWithoutCapability(t *testing.T) {
+	t.Parallel()
 	c := connect(t)
 	b, s := newServices(t, c, nft.IPv4)
 	before := list(t)
-	b.AddRow(service(s, nft.IPv4, 1, "one"))
-	dropCapabilities(t)
-	checkError(t, c.Commit(b), "commit table ip lb: operation not permitted")
-	if p := checkProblem(t, c, b, "commit: operation not permitted"); p.Op != "commit" || p.Object != "" {
-		t.Errorf("got problem %+v, want operation commit without object", p)
+	var small, large, read error
+	nstest.Unprivileged(t, func() {
+		for i := 0; i == 0 || errors.Is(large, unix.EPERM); i++ {
+			b.AddRow(service(s, nft.IPv4, i, "one"))
+			if large = c.Commit(b); i == 0 {
+				small = large
+			}
+			for range 1000 {
+				b.AddRow(service(s, nft.IPv4, i, "one"))
+			}
+		}
+		_, read = c.Generation()
+	})
+	checkError(t, small, "commit table ip lb: operation not permitted")
+	want := nft.Problem{Op: "commit", Errno: unix.EPERM}
+	if p := refused(t, small); len(p) != 1 || p[0] != want {
+		t.Errorf("got problems %+v, want %+v", p, want)
 	}
-	limit := sendBufferLimit(t)
-	for i := 0; b.Len() <= limit; i++ {
-		b.AddRow(service(s, nft.IPv4, i, "one"))
+	if !errors.Is(large, unix.EMSGSIZE) || !strings.HasPrefix(large.Error(), "commit table ip lb: send ") {
+		t.Errorf("commit of a large batch: got %v, want EMSGSIZE", large)
 	}
-	err := c.Commit(b)
-	if !errors.Is(err, unix.EMSGSIZE) || !strings.HasPrefix(err.Error(), "commit table ip lb: send ") {
-		t.Errorf("commit of a large batch: got %v, want EMSGSIZE", err)
-	}
-	if _, err := c.Generation(); !errors.Is(err, unix.EPERM) {
-		t.Errorf("Generation: got %v, want EPERM", err)
+	if !errors.Is(read, unix.EPERM) {
+		t.Errorf("Generation: got %v, want EPERM", read)
 	}
 	checkUnchanged(t, before)
-}
-
-// sendBufferLimit returns the largest send buffer without capabilities.
-func sendBufferLimit(t *testing.T) int {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 1<<30); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-// dropCapabilities drops all capabilities of the thread. Programs that it
-// runs have the capabilities of root.
-func dropCapabilities(t *testing.T) {
-	t.Helper()
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		t.Fatal(err)
-	}
-	data[0].Effective, data[1].Effective = 0, 0
-	if err := unix.Capset(&header, &data[0]); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestClosed(t *testing.T) {

@@ -21,6 +21,7 @@ table FAMILY lb {
 	set ports { type inet_service; }
 	map translate { type ADDR : ADDR; }
 	map to-port { type ADDR : inet_service; }
+	set counting { type ADDR . inet_proto . inet_service; counter; }
 }`)
 }
 
@@ -39,13 +40,16 @@ func foreignSets(f nft.Family) []*nft.Set {
 		{Name: "ports", Key: nft.Types(nft.TypeInetService)},
 		{Name: "translate", Key: nft.Types(addr), Data: nft.Types(addr)},
 		{Name: "to-port", Key: nft.Types(addr), Data: nft.Types(nft.TypeInetService)},
+		{Name: "counting", Key: serviceType(f), Counts: true},
 	}
 }
 
+// Sets finds sets that match their descriptions, and FindSet returns them.
 func TestSets(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
 		load(t, foreign(f))
-		sets, err := c.Sets(&nft.Table{Family: f, Name: "lb"})
+		table := &nft.Table{Family: f, Name: "lb"}
+		sets, err := c.Sets(table)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,6 +60,9 @@ func TestSets(t *testing.T) {
 		var handles []uint64
 		for i, found := range sets {
 			handles = append(handles, found.Handle)
+			if s, err := c.FindSet(table, found.Name); wantSets[i].Key.Size() > 0 && !found.Matches(s) {
+				t.Errorf("got set %+v, %v; want one of the type of %+v", s, err, found)
+			}
 			for j, s := range wantSets {
 				renamed := *s
 				renamed.Name = found.Name

@@ -22,6 +22,7 @@ func TestNextGeneration(t *testing.T) {
 // Chains that are read while another program commits belong to one
 // generation, or the error is ErrGeneration.
 func TestReadDuringCommits(t *testing.T) {
+	t.Parallel()
 	reader := connect(t)
 	writer := open(t)
 	const chains = 400 // so many that a dump has several pieces
@@ -97,6 +98,7 @@ func TestSnapshotAgain(t *testing.T) {
 
 // Requests and commits work after a dump that was abandoned.
 func TestRequestAfterAbandonedDump(t *testing.T) {
+	t.Parallel()
 	c := connect(t)
 	table := &nft.Table{Family: nft.IPv4, Name: "lb"}
 	b := nft.NewBatch(table)

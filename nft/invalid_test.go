@@ -13,6 +13,7 @@ import (
 // not fit their set, and statements whose arguments do not fit together: the
 // kernel would accept some of them as others.
 func TestInvalid(t *testing.T) {
+	t.Parallel()
 	c := connect(t)
 	const badName = "name must be a letter, _ or ., followed by letters, digits, _, ., / or -"
 	const tooLong = "longer than 65535 bytes, the limit of a netlink attribute"

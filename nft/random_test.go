@@ -1,6 +1,7 @@
 package nft_test
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -12,28 +13,29 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
+var tables = flag.Int("tables", 24, "number of tables of TestRandomTables")
+
 // TestRandomTables makes random tables with all features of the package. The
 // listing of nft must be the same whether nft loads the file of Fprint or
 // Commit writes the table, and it must load again. Rows that a batch changes
 // must equal rows that are added at once.
 func TestRandomTables(t *testing.T) {
-	c := connect(t)
-	n := 60
+	n := *tables
 	if testing.Short() {
-		n = 12
+		n = min(n, 12)
 	}
 	for seed := range uint64(n) {
-		r := &random{Rand: rand.New(rand.NewPCG(seed, 0))}
-		table := r.table()
-		first, second := r.rows(table), r.rows(table)
-		if !checkTable(t, c, table, first, second) {
-			t.Fatalf("failed with seed %d", seed)
-		}
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			r := &random{Rand: rand.New(rand.NewPCG(seed, 0))}
+			table := r.table()
+			checkTable(t, connect(t), table, r.rows(table), r.rows(table))
+		})
 	}
 }
 
 // checkTable writes a table in all ways and compares the listings.
-func checkTable(t *testing.T, c *nft.Conn, table *nft.Table, first, second []nft.Row) bool {
+func checkTable(t *testing.T, c *nft.Conn, table *nft.Table, first, second []nft.Row) {
 	t.Helper()
 	file := print(t, table, first...)
 	load(t, file)
@@ -70,7 +72,6 @@ func checkTable(t *testing.T, c *nft.Conn, table *nft.Table, first, second []nft
 	if want := sorted(list(t)); got != want {
 		t.Errorf("after changing rows: got\n%s\nwant\n%s", got, want)
 	}
-	return !t.Failed()
 }
 
 // sorted returns a listing with sorted elements. nft lists some sets in the
@@ -98,8 +99,9 @@ func sorted(listing string) string {
 // random makes tables.
 type random struct {
 	*rand.Rand
-	family nft.Family
-	names  int
+	family   nft.Family
+	names    int
+	counters []*nft.Counter
 }
 
 func pick[T any](r *random, from ...T) T { return from[r.IntN(len(from))] }
@@ -154,6 +156,10 @@ func (r *random) table() *nft.Table {
 		sets = append(sets, s)
 		t.Sets = append(t.Sets, s.Set)
 	}
+	for range r.IntN(3) {
+		r.counters = append(r.counters, &nft.Counter{Name: r.name("counter")})
+	}
+	t.Counters = r.counters
 	plain, nat := r.chains("chain"), r.chains("nat")
 	for i, c := range plain {
 		c.Rules = r.rules(sets, plain[i+1:], false)
@@ -220,6 +226,8 @@ func (r *random) set() keyedSet {
 		s.Verdicts = true
 	case 1:
 		s.Data = pick(r, nft.Types(addr, nft.TypeInetService), nft.Types(addr))
+	case 2:
+		s.Counts = true
 	}
 	if r.maybe(4) {
 		s.Size = 100 + r.Uint32N(1000)
@@ -273,6 +281,9 @@ func (r *random) match(sets []keyedSet) nft.Statement {
 		if s.Dynamic {
 			statements = append(statements, nft.Update(s.Set, time.Duration(r.IntN(1e6))*time.Second, s.key...))
 		}
+	}
+	for _, c := range r.counters {
+		statements = append(statements, nft.Count(c))
 	}
 	return pick(r, statements...)
 }

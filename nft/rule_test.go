@@ -2,45 +2,13 @@ package nft_test
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
-
-// A rule that was written equals the one that is found.
-func TestFoundRules(t *testing.T) {
-	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
-		sets := newStatementSets(f)
-		rules := append(statementRules(f, sets), nft.NewRule(nft.Drop()).WithComment(strings.Repeat("long", 50)))
-		table := &nft.Table{Family: f, Name: "t", Sets: sets.all(), Chains: []*nft.Chain{
-			{Name: "test", Rules: rules}, {Name: "next"},
-		}}
-		commitTable(t, c, table)
-		found, err := c.Rules(table, "test")
-		if err != nil || len(found) != len(rules) {
-			t.Fatalf("got %d rules and error %v, want %d rules", len(found), err, len(rules))
-		}
-		for i, r := range rules {
-			if !r.Equal(found[i]) {
-				t.Errorf("rule %s: got %s, want %s", r.Text(f), expressionsText(found[i]), expressionsText(r))
-			}
-		}
-	})
-}
-
-// expressionsText returns the fields of a rule's expressions.
-func expressionsText(r nft.Rule) string {
-	words := []string{r.Comment}
-	for _, e := range r.Expressions {
-		words = append(words, fmt.Sprintf("%+v", e))
-	}
-	return strings.Join(words, "; ")
-}
 
 // Rules that differ in one constant, or in their comment, are not equal, and
 // have different hashes. Equal rules have equal hashes, whatever packets they

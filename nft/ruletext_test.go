@@ -70,7 +70,8 @@ func checkListing(t testing.TB, c *nft.Conn) (rules int) {
 // nft lists each rule that the proxy and its command trace write as Rule.Text
 // returns it. Tests of their packages compare these files with the rules.
 func TestRuleTexts(t *testing.T) {
-	c := open(t)
+	t.Parallel()
+	c := connect(t)
 	var files []string
 	for _, pattern := range []string{
 		"../proxier/testdata/golden/*.nft", "../proxier/table/testdata/sample-*.nft",
@@ -105,6 +106,7 @@ func TestRuleTexts(t *testing.T) {
 // nft lists rules of other programs as Rule.Text returns them, but for sets
 // without a name and for expressions that the package does not know.
 func TestForeignRuleTexts(t *testing.T) {
+	t.Parallel()
 	archive, err := txtar.ParseFile("testdata/foreign.txtar")
 	if err != nil {
 		t.Fatal(err)

@@ -50,8 +50,10 @@ type program struct {
 // The scripts run for both families: $F is ip or ip6, $ADDR the type of
 // addresses, $A1 to $A9 are addresses, and $TO is an endpoint.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	for _, f := range families {
 		t.Run(f.String(), func(t *testing.T) {
+			t.Parallel()
 			script.Run(t, script.Suite{Namespace: true, Condition: hasKernel, Setup: func(e *script.Env) (
 				map[string]script.Command, error) {
 				to := endpointAddr(f)
@@ -443,7 +445,11 @@ func (p *program) findRow(_ *script.Script, args []string) (string, error) {
 	if err != nil || found[0].Set == nil {
 		return "none", err
 	}
-	return found[0].Text(), nil
+	text := found[0].Text()
+	if n := found[0].Packets; n > 0 {
+		text += fmt.Sprintf("; %d packets", n)
+	}
+	return text, nil
 }
 
 // findTable returns whether the table has a known handle.
