@@ -71,11 +71,11 @@ func TestFindRows(t *testing.T) {
 			commit(t, c, b)
 			checkFindRows(t, c, table, want, deleted)
 		}
-		other := rows[2]
-		other.Verdict = nft.VerdictDrop
-		found, err := c.FindRows(table, []nft.Row{other})
-		if err != nil || found[0].Set == nil || found[0].Matches(other) {
-			t.Errorf("row with another verdict: got %+v, %v; want a row that does not match", found, err)
+		verdict, comment := rows[2], rows[2]
+		verdict.Verdict, comment.Comment = nft.VerdictDrop, "other"
+		found, err := c.FindRows(table, []nft.Row{verdict, comment})
+		if err != nil || found[0].Set == nil || found[0].Matches(verdict) || found[1].Matches(comment) {
+			t.Errorf("rows with another verdict and comment: got %+v, %v; want rows that do not match", found, err)
 		}
 		missing := &nft.Table{Family: f, Name: "missing"}
 		if found, err := c.FindRows(missing, rows[:3]); err != nil || found[0].Set != nil {

@@ -21,6 +21,7 @@ table FAMILY lb {
 	set ports { type inet_service; }
 	map translate { type ADDR : ADDR; }
 	map to-port { type ADDR : inet_service; }
+	set services-only { type ADDR . inet_proto . inet_service; }
 	set counting { type ADDR . inet_proto . inet_service; counter; }
 }`)
 }
@@ -40,6 +41,7 @@ func foreignSets(f nft.Family) []*nft.Set {
 		{Name: "ports", Key: nft.Types(nft.TypeInetService)},
 		{Name: "translate", Key: nft.Types(addr), Data: nft.Types(addr)},
 		{Name: "to-port", Key: nft.Types(addr), Data: nft.Types(nft.TypeInetService)},
+		{Name: "services-only", Key: serviceType(f)},
 		{Name: "counting", Key: serviceType(f), Counts: true},
 	}
 }

@@ -22,7 +22,6 @@ func TestNextGeneration(t *testing.T) {
 // Chains that are read while another program commits belong to one
 // generation, or the error is ErrGeneration.
 func TestReadDuringCommits(t *testing.T) {
-	t.Parallel()
 	reader := connect(t)
 	writer := open(t)
 	const chains = 400 // so many that a dump has several pieces

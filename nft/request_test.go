@@ -91,6 +91,22 @@ func TestIncompleteAnswers(t *testing.T) {
 	}
 }
 
+// Objects that are read twice belong to several generations.
+func TestReadTwice(t *testing.T) {
+	kernel, c := newFakeKernel(t)
+	const chain = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN
+	w := nfnetlink.Writer{Buf: make([]byte, nfnetlink.HeaderLen-nfnetlink.MessageHeaderLen)}
+	w.CString(unix.NFTA_CHAIN_TABLE, "t")
+	w.Bytes(unix.NFTA_CHAIN_HANDLE, binary.BigEndian.AppendUint64(nil, 7))
+	object := kernelMessage(chain, unix.NLM_F_MULTI, 1, w.Buf...)
+	kernel.send(object, object, kernelMessage(unix.NLMSG_DONE, unix.NLM_F_MULTI, 1, errnoBytes(0)...))
+	reads := 0
+	err := c.dumpOnce(kindChain, &Table{Family: IPv4, Name: "t"}, "", func([]byte) { reads++ })
+	if reads != 2 || !errors.Is(err, ErrGeneration) {
+		t.Errorf("got %d objects, %v; want 2, %v", reads, err, ErrGeneration)
+	}
+}
+
 func TestParseReply(t *testing.T) {
 	attributes := func(w *nfnetlink.Writer) {
 		w.CString(unix.NLMSGERR_ATTR_MSG, "explained")

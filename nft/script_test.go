@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
@@ -284,8 +285,19 @@ func (p *program) commitOther(*script.Script, []string) (string, error) {
 	return "", p.other.Commit(p.batch)
 }
 
-// close closes the connection of the other program.
-func (p *program) close(*script.Script, []string) (string, error) { return "", p.other.Close() }
+// close closes the connection of the other program, and waits until the kernel
+// deleted its table: a program that another test starts holds the connection
+// between fork and exec.
+func (p *program) close(*script.Script, []string) (string, error) {
+	err := p.other.Close()
+	for range 500 {
+		if _, exists, _ := p.conn.FindTable(p.table); !exists {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return "", err
+}
 
 // problems returns the problems of the last commit.
 func (p *program) problems(*script.Script, []string) (string, error) {

@@ -43,6 +43,7 @@ func TestString(t *testing.T) {
 		{VerdictGoto("a").Chain(), "a"},
 		{Random(2, 7).String(), "numgen random mod 2 offset 7"},
 		{ThDport().String(), "th dport"},
+		{NewRule(Within(Saddr(IPv4), netip.MustParsePrefix("10.16.0.0/12"))).Text(IPv4), "ip saddr 10.16.0.0/12"},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("got %q, want %q", tt.got, tt.want)

@@ -183,7 +183,7 @@ func TestExtensions(t *testing.T) {
 		{nft.Extension{Name: "frag"}, "policy 1"},
 		{nft.Extension{Name: "statistic"}, "drop?, policy?"},
 		{nft.Extension{Name: "state", Data: host(8)}, "drop 1"},
-		{nft.Extension{Name: "mark", Revision: 1, Data: append(append(host(0x10), host(0xff)...), 0)}, "drop 1"},
+		{nft.Extension{Name: "mark", Revision: 1, Data: append(append(host(0), host(0x0f)...), 0)}, "drop 1"},
 		{nft.Extension{Name: "tcp", Data: ports(80, 80, 12, 11, 0)}, "drop 1"},
 		{nft.Extension{Name: "tcp", Data: ports(80, 80, 12, 11, 2)}, "policy 1"},
 		{nft.Extension{Name: "udp", Data: ports(53, 79, 10, 8, 0)}, "policy 1"},

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ const rules = `*nat
 -A PREROUTING -j GONE
 -A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
 -A OUTPUT -j GONE
--A OUTPUT -j DOCKER
+-A OUTPUT -g DOCKER
 -A DOCKER -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.0.0.1
 -A GONE -p tcp -m tcp --dport 80 -j GONE-2
 -A GONE-2 -p tcp -j DNAT --to-destination 10.0.0.2
@@ -80,13 +81,25 @@ func run(t *testing.T, input, name string, args ...string) string {
 	return string(out)
 }
 
-// Delete deletes rules and chains, and nothing else.
+// Delete deletes rules and chains, and nothing else. It begins again if
+// another program changes the table without the lock.
 func TestDelete(t *testing.T) {
 	sample(t)
-	if err := Delete(t.Context(), nft.IPv4, "nat", gone); err != nil {
+	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
+	const added = "-A DOCKER -j ACCEPT\n"
+	calls := 0
+	choose := func(table *Table) (Deletion, error) {
+		d, err := gone(table)
+		if calls++; calls == 2 {
+			run(t, "", "iptables-legacy", strings.Fields("-t nat "+added)...)
+		}
+		return d, err
+	}
+	if err := Delete(t.Context(), nft.IPv4, "nat", choose); err != nil {
 		t.Fatal(err)
 	}
-	var want, got []string
+	var got []string
+	want := []string{added}
 	for line := range strings.Lines(rules) {
 		if strings.HasPrefix(line, "-") && !strings.Contains(line, "GONE") {
 			want = append(want, line)
@@ -97,8 +110,22 @@ func TestDelete(t *testing.T) {
 			got = append(got, line)
 		}
 	}
+	slices.Sort(got)
+	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestGoto(t *testing.T) {
+	_, table, _ := sample(t)
+	rules, err := table.Rules("OUTPUT")
+	var got []string
+	for _, r := range rules {
+		got = append(got, r.Text(nft.IPv4))
+	}
+	if want := []string{"jump GONE", "goto DOCKER"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got rules %q, %v; want %q", got, err, want)
 	}
 }
 

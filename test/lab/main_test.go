@@ -1,8 +1,6 @@
 package lab_test
 
 import (
-	"fmt"
-	"net"
 	"os"
 	"testing"
 )
@@ -17,19 +15,7 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(childTask) {
 	case "kill":
 		killInLab(os.Getenv(childPrefix))
-	case "addrs":
-		printAddrs()
 	default:
 		os.Exit(m.Run())
 	}
-}
-
-// printAddrs prints the addresses of the namespace of the process.
-func printAddrs() {
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	fmt.Println(addrs)
 }

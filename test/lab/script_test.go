@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -31,10 +32,15 @@ const port = 8080
 //	stop PLACE                    ends these servers
 //	addresses POD                 returns the addresses
 //	change NODE ACTION ARG...     adds an address, an interface or a route
-//	probe PLACE,... NETWORK,... PLACE,... [port=N] => OUTCOME    all attempts have the outcome: refused, or
+//	probe PLACE,... NETWORK,... PLACE,... [OPTION...] => OUTCOME    all attempts have the outcome: refused, or
 //	                              "POD as SOURCE", where the source is an address and a port, or itself
-//	open NAME PLACE NETWORK PLACE,... [port=N]      keeps the connections or flows
+//	open NAME PLACE NETWORK PLACE,... [OPTION...]   keeps the connections or flows
 //	ask NAME => OUTCOME           sends on them
+//	lost NAME                     returns the number of lost packets of each
+//	on PLACE COMMAND...           runs a program and returns its output
+//
+// The source of an attempt is chosen, or has the port port=N of the place or
+// anyport=N of no address, or is from=ADDRESS:PORT. times=N repeats it.
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{
 		Judges: []string{"probe", "ask"},
@@ -50,7 +56,7 @@ func TestScripts(t *testing.T) {
 			e.Defer(s.close)
 			return map[string]script.Command{
 				"add": s.add, "remove": s.remove, "serve": s.serve, "stop": s.stop, "addresses": s.addresses,
-				"change": s.change, "probe": s.probe, "open": s.open, "ask": s.ask,
+				"change": s.change, "probe": s.probe, "open": s.open, "ask": s.ask, "lost": s.lost, "on": s.on,
 			}, nil
 		},
 	})
@@ -126,6 +132,7 @@ func (s *stage) addresses(_ *script.Script, args []string) (string, error) {
 // change is the step change:
 //
 //	change NODE address PREFIX
+//	change PLACE sysctl NAME VALUE
 //	change NODE interface NAME PREFIX...    adds an interface with addresses
 //	change NODE remove-interface NAME
 //	change NODE blackhole PLACE             drops packets
@@ -136,6 +143,8 @@ func (s *stage) change(_ *script.Script, args []string) (_ string, err error) {
 	switch args[1] {
 	case "address":
 		err = at.AddAddr(netip.MustParsePrefix(what[0]))
+	case "sysctl":
+		err = at.SetSysctl(what[0], what[1])
 	case "interface":
 		var addrs []netip.Prefix
 		for _, text := range what[1:] {
@@ -180,16 +189,29 @@ func (s *stage) addrs(names string) (all []netip.Addr) {
 	return all
 }
 
-// options returns the options of attempts, which may have a source port.
-func options(args []string, from *lab.Namespace, to netip.Addr) (o lab.ProbeOptions, err error) {
+// options returns the options of attempts, and how often each is made.
+func options(args []string, from *lab.Namespace, to netip.Addr) (o lab.ProbeOptions, times int, err error) {
+	times = 1
 	for _, arg := range args {
-		number, err := strconv.ParseUint(strings.TrimPrefix(arg, "port="), 10, 16)
-		if err != nil {
-			return o, err
+		key, value, _ := strings.Cut(arg, "=")
+		if key == "from" {
+			o.Local, err = netip.ParseAddrPort(value)
+			return o, times, err
 		}
-		o.Local = netip.AddrPortFrom(from.AddrLike(to), uint16(number))
+		number, err := strconv.ParseUint(value, 10, 16)
+		if err != nil {
+			return o, times, err
+		}
+		switch key {
+		case "port":
+			o.Local = netip.AddrPortFrom(from.AddrLike(to), uint16(number))
+		case "anyport":
+			o.Local = netip.AddrPortFrom(netip.Addr{}, uint16(number))
+		case "times":
+			times = int(number)
+		}
 	}
-	return o, nil
+	return o, times, nil
 }
 
 func (s *stage) probe(running *script.Script, args []string) (string, error) {
@@ -202,7 +224,7 @@ func (s *stage) probe(running *script.Script, args []string) (string, error) {
 		for network := range strings.SplitSeq(args[1], ",") {
 			for _, addr := range s.addrs(args[2]) {
 				at := s.places[from]
-				o, err := options(args[3:arrow], at, addr)
+				o, times, err := options(args[3:arrow], at, addr)
 				if err != nil {
 					return "", err
 				}
@@ -210,14 +232,17 @@ func (s *stage) probe(running *script.Script, args []string) (string, error) {
 					o.Timeout = 400 * time.Millisecond
 				}
 				wait.Go(func() {
-					r := lab.Probe(context.Background(), at, network, netip.AddrPortFrom(addr, port), o)
-					if got := s.outcome(r, at); got != want {
-						mu.Lock()
-						defer mu.Unlock()
-						failed += fmt.Sprintf("%s %s to %v: got %s (%v), want %s\n", network, from, addr, got, r, want)
+					for range times {
+						r := lab.Probe(context.Background(), at, network, netip.AddrPortFrom(addr, port), o)
+						if got := s.outcome(r, at); got != want {
+							mu.Lock()
+							defer mu.Unlock()
+							failed += fmt.Sprintf("%s %s to %v: got %s (%v), want %s\n", network, from, addr, got, r, want)
+							return
+						}
 					}
 				})
-				if o.Local.IsValid() { // attempts from one port are made in turn
+				if o.Local.Port() != 0 { // attempts from one port are made in turn
 					wait.Wait()
 				}
 			}
@@ -244,7 +269,7 @@ func (s *stage) outcome(r lab.Result, from *lab.Namespace) string {
 func (s *stage) open(_ *script.Script, args []string) (string, error) {
 	from := s.places[args[1]]
 	for _, addr := range s.addrs(args[3]) {
-		o, err := options(args[4:], from, addr)
+		o, _, err := options(args[4:], from, addr)
 		if err != nil {
 			return "", err
 		}
@@ -255,6 +280,19 @@ func (s *stage) open(_ *script.Script, args []string) (string, error) {
 		s.conns[args[0]] = append(s.conns[args[0]], conn)
 	}
 	return "", nil
+}
+
+func (s *stage) lost(_ *script.Script, args []string) (text string, err error) {
+	for _, conn := range s.conns[args[0]] {
+		n, errLost := conn.Lost()
+		text, err = text+fmt.Sprintln(n), errors.Join(err, errLost)
+	}
+	return text, err
+}
+
+func (s *stage) on(_ *script.Script, args []string) (string, error) {
+	out, err := s.places[args[0]].Command(context.Background(), args[1], args[2:]...).CombinedOutput()
+	return string(out), err
 }
 
 func (s *stage) ask(_ *script.Script, args []string) (string, error) {
