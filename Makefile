@@ -240,7 +240,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s) each, and the long forms of ra
 	done
 	go test -count=1 -timeout 1h -run TestRandomTables ./nft -tables=500
 	go test -count=1 -timeout 1h -run TestRandomClusters ./cmd/kube-proxy/operator/explain -clusters=200
-	go test -count=1 -timeout 1h -run 'TestRandomFaults|TestRandomChanges' ./proxier/table -histories=500
+	go test -count=1 -timeout 1h -run 'TestRandomFaults|TestRandomTurns' ./proxier/table -histories=500
 	go test -count=1 -timeout 1h -run TestRandomHistories ./proxier/table/keep -histories=500
 
 .PHONY: golden

@@ -1,15 +1,12 @@
 package table
 
 import (
-	"fmt"
 	"net/netip"
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
 // affinityPlan returns a plan of a service port with session affinity.
@@ -81,57 +78,5 @@ func TestIDsOfAbsentEndpoints(t *testing.T) {
 	expire()
 	if ids.forgetOld(); len(ids.known) != 0 {
 		t.Errorf("got %d ids of absent endpoints, want 0", len(ids.known))
-	}
-}
-
-// When all reserved ids are used, the next ones are reserved.
-func TestReserveMoreIDs(t *testing.T) {
-	t.Parallel()
-	tabletest.NewNamespace(t)
-	table := newTable(t, sampleConfig(), nft.IPv4)
-	svc := tabletest.Service("sticky", "10.96.0.1", func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
-	table.SetService(svc)
-	for i := range 3 {
-		tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.0.%d", i)))
-		tabletest.Sync(t, table)
-		rows := table.Stats().Rows["reserved-ids"]
-		if reserved := table.ids.reserved; reserved < table.ids.next || rows != 1 {
-			t.Errorf("got ids below %d in %d rows, want at least %d in 1 row", reserved, rows, table.ids.next)
-		}
-		checkTable(t, table)
-		table.ids.next += idBlock
-	}
-}
-
-// If a process cannot read the ids of an earlier one, it assigns new ids, and
-// none that the earlier process can have assigned.
-func TestUnreadableAffinity(t *testing.T) {
-	t.Parallel()
-	tabletest.NewNamespace(t)
-	newSample(t)
-	fail := func() error { return nft.ErrGeneration }
-	now := uint32(time.Now().Unix())
-	for name, tt := range map[string]struct {
-		faults  tabletest.Kernel
-		firstID uint32
-	}{
-		"reserved ids": {tabletest.Kernel{OnRows: fail}, now},
-		"chains":       {tabletest.Kernel{OnChains: fail}, idBlock},
-		"rules":        {tabletest.Kernel{OnRules: fail}, idBlock},
-	} {
-		table := newTable(t, sampleConfig(), nft.IPv4)
-		table.ids = newAffinityIDs(0)
-		k := injectFaults(table)
-		k.OnRows, k.OnChains, k.OnRules = tt.faults.OnRows, tt.faults.OnChains, tt.faults.OnRules
-		table.ids.restore(k, table.rules, table.table())
-		injectFaults(table)
-		tabletest.PassSample(table)
-		tabletest.Sync(t, table)
-		checkTable(t, table)
-		for _, target := range committedPlan(table, sticky).Cluster {
-			if target.ID < tt.firstID {
-				t.Errorf("%s: %s: got id %d, want at least %d", name, target.AddrPort(), target.ID, tt.firstID)
-			}
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package table
+package table_test
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
@@ -20,33 +21,44 @@ import (
 // tabletest.ManyEndpoints endpoints.
 const benchServices = 10_000
 
+// sampleConfig returns the configuration for the sample Services.
+func sampleConfig() table.Config { return table.Config{Rules: tabletest.Rules()} }
+
 // loaded returns a Table whose desired state contains so many Services, each
 // with so many endpoints.
-func loaded(b *testing.B, config Config, services, endpoints int) *Table {
+func loaded(b *testing.B, config table.Config, services, endpoints int) *table.Table {
 	tabletest.NewNamespace(b)
-	table := newTable(b, config, nft.IPv4)
-	table.SetNode(tabletest.Node())
+	tables, err := table.New(config, nft.IPv4)
+	if err == nil {
+		err = tables[0].Setup()
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	of := tables[0]
+	b.Cleanup(func() { of.Close() })
+	of.SetNode(tabletest.Node())
 	for i := range services {
 		svc := tabletest.NumberedService(i)
-		table.SetService(svc)
+		of.SetService(svc)
 		for e := range endpoints {
-			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(0, i*endpoints+e))
+			tabletest.SetEndpoint(of, svc.Name, tabletest.NumberedEndpoint(0, i*endpoints+e))
 		}
 	}
-	return table
+	return of
 }
 
 // measure reports the time, allocations, rows and netlink bytes of each call
 // of f.
-func measure(b *testing.B, table *Table, f func(i int)) {
-	before, used := table.Stats(), cpuTime(b)
+func measure(b *testing.B, of *table.Table, f func(i int)) {
+	before, used := of.Stats(), cpuTime(b)
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {
 		f(i)
 	}
 	b.StopTimer()
-	after, used := table.Stats(), cpuTime(b)-used
+	after, used := of.Stats(), cpuTime(b)-used
 	b.ReportMetric(float64(used.Microseconds())/float64(b.N), "cpu-µs/op")
 	b.ReportMetric(float64(after.BytesWritten-before.BytesWritten)/float64(b.N), "sent-B/op")
 	b.ReportMetric(float64(after.RowsWritten-before.RowsWritten)/float64(b.N), "rows/op")
@@ -71,39 +83,35 @@ func BenchmarkWrites(b *testing.B) {
 	for _, tt := range []struct {
 		name                string
 		services, endpoints int
-		change              func(*Config)
+		change              func(*table.Config)
 		externalIPs         bool // every fifth Service has two
 	}{
-		{"services", benchServices, tabletest.ManyEndpoints, func(*Config) {}, false},
-		{"k139513", 44_125, 1, func(*Config) {}, false},
-		{"k135639", 5_006, 50, func(*Config) {}, false},
-		{"k126013", 10_000, 2, func(*Config) {}, false},
-		{"limit", 100_000, 2, func(*Config) {}, false},
-		{"no-endpoints", benchServices, 0, func(*Config) {}, false},
-		{"metrics", benchServices, tabletest.ManyEndpoints, func(c *Config) {
+		{"services", benchServices, tabletest.ManyEndpoints, func(*table.Config) {}, false},
+		{"k139513", 44_125, 1, func(*table.Config) {}, false},
+		{"k135639", 5_006, 50, func(*table.Config) {}, false},
+		{"k126013", 10_000, 2, func(*table.Config) {}, false},
+		{"limit", 100_000, 2, func(*table.Config) {}, false},
+		{"no-endpoints", benchServices, 0, func(*table.Config) {}, false},
+		{"metrics", benchServices, tabletest.ManyEndpoints, func(c *table.Config) {
 			c.Rules.ServiceMetrics = ruleset.ServiceMetricsAll
 		}, false},
-		{"external", benchServices, tabletest.ManyEndpoints, func(*Config) {}, true},
-		{"numbers", benchServices, tabletest.ManyEndpoints, func(c *Config) { c.Rules.NumberLimit = 1 }, true},
+		{"external", benchServices, tabletest.ManyEndpoints, func(*table.Config) {}, true},
+		{"numbers", benchServices, tabletest.ManyEndpoints, func(c *table.Config) { c.Rules.NumberLimit = 1 }, true},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
 			config := sampleConfig()
 			tt.change(&config)
-			table := loaded(b, config, tt.services, tt.endpoints)
+			of := loaded(b, config, tt.services, tt.endpoints)
 			for i := 0; tt.externalIPs && i < tt.services; i += 5 {
 				svc := tabletest.NumberedService(i)
 				svc.ExternalIPs = []netip.Addr{numberedAddr(nft.IPv4, 198, i), numberedAddr(nft.IPv4, 199, i)}
-				table.SetService(svc)
+				of.SetService(svc)
 			}
 			b.Run("start", func(b *testing.B) {
-				rewrites(b, table, func() {
-					if err := deleteTable(table); err != nil {
-						b.Fatal(err)
-					}
-				})
+				rewrites(b, of, func() { deleteTable(b, nft.IPv4) })
 			})
-			b.Run("rewrite", func(b *testing.B) { rewrites(b, table, func() {}) })
-			b.Run("scale", func(b *testing.B) { scale(b, table, 5) })
+			b.Run("rewrite", func(b *testing.B) { rewrites(b, of, func() {}) })
+			b.Run("scale", func(b *testing.B) { scale(b, of, 5) })
 		})
 	}
 }
@@ -113,35 +121,35 @@ func BenchmarkWrites(b *testing.B) {
 func BenchmarkRewriteSizes(b *testing.B) {
 	for _, sizes := range []int{1, 17, 51} {
 		b.Run(fmt.Sprint(sizes), func(b *testing.B) {
-			table := loaded(b, sampleConfig(), benchServices, tabletest.ManyEndpoints)
+			of := loaded(b, sampleConfig(), benchServices, tabletest.ManyEndpoints)
 			for i := range sizes { // Services with more endpoints than the others
-				addEndpoints(table, i, i)
+				addEndpoints(of, i, i)
 			}
-			tabletest.Sync(b, table)
-			rewrites(b, table, func() {})
+			tabletest.Sync(b, of)
+			rewrites(b, of, func() {})
 		})
 	}
 }
 
 // rewrites measures writes of the whole table, but not prepare.
-func rewrites(b *testing.B, table *Table, prepare func()) {
-	measure(b, table, func(int) {
+func rewrites(b *testing.B, of *table.Table, prepare func()) {
+	measure(b, of, func(int) {
 		b.StopTimer()
 		prepare()
-		table.keeper.Distrust(keep.RewriteFailure, "benchmark")
+		table.Distrust(of)
 		b.StartTimer()
-		tabletest.Sync(b, table)
+		tabletest.Sync(b, of)
 	})
 }
 
 // scale measures an endpoint that is added to a Service and removed: two syncs.
-func scale(b *testing.B, table *Table, service int) {
+func scale(b *testing.B, of *table.Table, service int) {
 	name, more := tabletest.NumberedService(service).Name, tabletest.NumberedEndpoint(benchServices, 0)
-	measure(b, table, func(int) {
-		tabletest.SetEndpoint(table, name, more)
-		tabletest.Sync(b, table)
-		tabletest.DeleteEndpoint(table, name, more.EndpointKey)
-		tabletest.Sync(b, table)
+	measure(b, of, func(int) {
+		tabletest.SetEndpoint(of, name, more)
+		tabletest.Sync(b, of)
+		tabletest.DeleteEndpoint(of, name, more.EndpointKey)
+		tabletest.Sync(b, of)
 	})
 }
 
@@ -154,93 +162,98 @@ func BenchmarkChanges(b *testing.B) {
 		b.Run(fmt.Sprint("services=", services), func(b *testing.B) {
 			config := sampleConfig()
 			config.Rules.Budgets.Namespace = math.MaxInt32 // all Services are in one
-			table := loaded(b, config, services, tabletest.ManyEndpoints)
-			tabletest.Sync(b, table)
-			addEndpoints(table, 7, 2)
-			tabletest.Sync(b, table) // the number of endpoints that "endpoint" needs
-			b.Run("endpoint", func(b *testing.B) { scale(b, table, 77) })
+			of := loaded(b, config, services, tabletest.ManyEndpoints)
+			tabletest.Sync(b, of)
+			addEndpoints(of, 7, 2)
+			tabletest.Sync(b, of) // the number of endpoints that "endpoint" needs
+			b.Run("endpoint", func(b *testing.B) { scale(b, of, 77) })
 			n := 1
 			b.Run("size", func(b *testing.B) {
-				measure(b, table, func(int) {
+				measure(b, of, func(int) {
 					n++
 					name := tabletest.NumberedService(7).Name
-					tabletest.SetEndpoint(table, name, tabletest.NumberedEndpoint(700_000, n))
-					tabletest.Sync(b, table)
+					tabletest.SetEndpoint(of, name, tabletest.NumberedEndpoint(700_000, n))
+					tabletest.Sync(b, of)
 				})
 			})
-			b.Run("service", func(b *testing.B) { addService(b, table) })
-			b.Run("no-endpoints", func(b *testing.B) { loseEndpoints(b, table, 77) })
+			b.Run("service", func(b *testing.B) { addService(b, of) })
+			b.Run("no-endpoints", func(b *testing.B) { loseEndpoints(b, of, 77) })
 		})
 	}
 }
 
 // addEndpoints adds endpoints to a Service of the benchmarks until it has n
 // more than at first.
-func addEndpoints(table *Table, service, n int) {
+func addEndpoints(of *table.Table, service, n int) {
 	for e := range n {
-		tabletest.SetEndpoint(table, tabletest.NumberedService(service).Name, tabletest.NumberedEndpoint(700_000, e))
+		tabletest.SetEndpoint(of, tabletest.NumberedService(service).Name, tabletest.NumberedEndpoint(700_000, e))
 	}
 }
 
 // addService adds a Service with its endpoints and deletes them: two syncs.
-func addService(b *testing.B, table *Table) {
+func addService(b *testing.B, of *table.Table) {
 	svc := tabletest.NumberedService(6 * benchServices)
-	measure(b, table, func(int) {
-		table.SetService(svc)
+	measure(b, of, func(int) {
+		of.SetService(svc)
 		for e := range tabletest.ManyEndpoints {
-			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(600_000, e))
+			tabletest.SetEndpoint(of, svc.Name, tabletest.NumberedEndpoint(600_000, e))
 		}
-		tabletest.Sync(b, table)
-		table.DeleteService(svc.Name)
+		tabletest.Sync(b, of)
+		of.DeleteService(svc.Name)
 		for e := range tabletest.ManyEndpoints {
-			tabletest.DeleteEndpoint(table, svc.Name, tabletest.NumberedEndpoint(600_000, e).EndpointKey)
+			tabletest.DeleteEndpoint(of, svc.Name, tabletest.NumberedEndpoint(600_000, e).EndpointKey)
 		}
-		tabletest.Sync(b, table)
+		tabletest.Sync(b, of)
 	})
 }
 
 // loseEndpoints removes all endpoints of a Service and adds others: two syncs.
-func loseEndpoints(b *testing.B, table *Table, service int) {
+func loseEndpoints(b *testing.B, of *table.Table, service int) {
 	name := tabletest.NumberedService(service).Name
 	var endpoints []*cluster.Endpoint
 	for e := range tabletest.ManyEndpoints {
 		endpoints = append(endpoints, tabletest.NumberedEndpoint(650_000, e))
 	}
-	for _, e := range table.desired.services[name].endpoints {
-		table.SetEndpoints(name, e.Source, nil)
+	for e := range tabletest.ManyEndpoints {
+		key := tabletest.NumberedEndpoint(0, service*tabletest.ManyEndpoints+e).EndpointKey
+		tabletest.DeleteEndpoint(of, name, key)
 	}
-	table.SetEndpoints(name, "slice", endpoints)
-	tabletest.Sync(b, table)
-	measure(b, table, func(int) {
-		table.SetEndpoints(name, "slice", nil)
-		tabletest.Sync(b, table)
-		table.SetEndpoints(name, "slice", endpoints)
-		tabletest.Sync(b, table)
+	of.SetEndpoints(name, "slice", endpoints)
+	tabletest.Sync(b, of)
+	measure(b, of, func(int) {
+		of.SetEndpoints(name, "slice", nil)
+		tabletest.Sync(b, of)
+		of.SetEndpoints(name, "slice", endpoints)
+		tabletest.Sync(b, of)
 	})
 }
 
-// deleteTable deletes the table in the kernel, if it exists.
-func deleteTable(t *Table) error {
-	_, exists, err := t.keeper.Kernel().FindTable(t.table())
-	if err != nil || !exists {
-		return err
+// deleteTable deletes the table of a family in the kernel.
+func deleteTable(b *testing.B, f nft.Family) {
+	conn, err := nft.Open()
+	if err != nil {
+		b.Fatal(err)
 	}
-	b := nft.NewBatch(t.table())
-	b.DeleteTable()
-	return t.keeper.Kernel().Commit(b)
+	defer conn.Close()
+	batch := nft.NewBatch(&nft.Table{Family: f, Name: ruleset.TableName})
+	batch.AddTable("") // it may not exist
+	batch.DeleteTable()
+	if err := conn.Commit(batch); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // mixed returns a Table after a sync with the Services of the benchmarks, of
 // which every fifth has session affinity.
-func mixed(b *testing.B) *Table {
-	table := loaded(b, sampleConfig(), benchServices, tabletest.ManyEndpoints)
+func mixed(b *testing.B, config table.Config) *table.Table {
+	of := loaded(b, config, benchServices, tabletest.ManyEndpoints)
 	for i := 0; i < benchServices; i += 5 {
 		svc := tabletest.NumberedService(i)
 		svc.AffinityTimeout = 3 * time.Hour
-		table.SetService(svc)
+		of.SetService(svc)
 	}
-	tabletest.Sync(b, table)
-	return table
+	tabletest.Sync(b, of)
+	return of
 }
 
 // BenchmarkForeignCommits measures one second with 20 commits of another
@@ -248,7 +261,7 @@ func mixed(b *testing.B) *Table {
 // our own. It reports the CPU time of the Checks as a part of a core, their
 // number, and the time of the change.
 func BenchmarkForeignCommits(b *testing.B) {
-	table := mixed(b)
+	of := mixed(b, sampleConfig())
 	other, err := nft.Open()
 	if err != nil {
 		b.Fatal(err)
@@ -259,7 +272,7 @@ func BenchmarkForeignCommits(b *testing.B) {
 	var checks, changes time.Duration
 	var number int
 	var after time.Time // the earliest time of the next Check
-	rewrites := table.Stats().Rewrites
+	rewrites := of.Stats().Rewrites
 	b.ResetTimer()
 	for i := range b.N {
 		for range 20 {
@@ -271,36 +284,36 @@ func BenchmarkForeignCommits(b *testing.B) {
 				b.Fatal(err)
 			}
 			if !time.Now().Before(after) {
-				used, err := keep.ThreadTimeOf(table.Check)
+				used, err := keep.ThreadTimeOf(of.Check)
 				if checks += used; err != nil {
 					b.Fatal(err)
 				}
-				number, after = number+1, time.Now().Add(table.Rest())
+				number, after = number+1, time.Now().Add(of.Rest())
 			}
 			time.Sleep(time.Until(next))
 		}
-		tabletest.SetEndpoint(table, svc, more)
+		tabletest.SetEndpoint(of, svc, more)
 		if i%2 > 0 {
-			tabletest.DeleteEndpoint(table, svc, more.EndpointKey)
+			tabletest.DeleteEndpoint(of, svc, more.EndpointKey)
 		}
 		start := time.Now()
-		tabletest.Sync(b, table)
+		tabletest.Sync(b, of)
 		changes += time.Since(start)
 	}
 	b.StopTimer()
 	b.ReportMetric(100*checks.Seconds()/b.Elapsed().Seconds(), "%core")
 	b.ReportMetric(float64(number)/float64(b.N), "checks/op")
 	b.ReportMetric(float64(changes.Microseconds())/float64(b.N), "change-µs/op")
-	b.ReportMetric(float64(table.Stats().Rewrites-rewrites), "rewrites")
+	b.ReportMetric(float64(of.Stats().Rewrites-rewrites), "rewrites")
 }
 
 // BenchmarkVerify verifies an intact table.
 func BenchmarkVerify(b *testing.B) {
-	table := mixed(b)
+	of := mixed(b, sampleConfig())
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
-		if err := table.keeper.Verify(); err != nil {
+		if err := table.Verify(of); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -309,11 +322,16 @@ func BenchmarkVerify(b *testing.B) {
 // BenchmarkScrub scrubs all rows and the chains of session affinity, without
 // the rests.
 func BenchmarkScrub(b *testing.B) {
-	table := mixed(b)
+	config := sampleConfig()
+	config.Limits = new(keep.DefaultLimits())
+	config.Limits.CheckShare, config.Limits.ScrubShare = 0, 0
+	of := mixed(b, config)
 	b.ResetTimer()
 	for range b.N {
 		tabletest.NFT(b, "", "add", "table", "ip", "other")
 		tabletest.NFT(b, "", "delete", "table", "ip", "other")
-		scrubAll(b, table)
+		if err := scrub(of); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 // The slices of the source are not modified.
 func TestEndpointsOfSources(t *testing.T) {
 	t.Parallel()
-	table := newUnconnected(t, sampleConfig(), nft.IPv4)
+	table := newUnconnected(t, sampleConfig())
 	c := tabletest.NewRandom(1, 2, nft.IPv4)
 	name := cluster.ServiceName{Namespace: "ns", Name: "svc"}
 	want := map[cluster.EndpointKey]*cluster.Endpoint{}
@@ -64,7 +64,7 @@ func TestEndpointsOfSources(t *testing.T) {
 func TestManySources(t *testing.T) {
 	name := cluster.ServiceName{Namespace: "ns", Name: "svc"}
 	allocated := func(sources int) uint64 {
-		table := newUnconnected(t, sampleConfig(), nft.IPv4)
+		table := newUnconnected(t, sampleConfig())
 		endpoints := make([]*cluster.Endpoint, sources)
 		for i := range endpoints {
 			endpoints[i] = tabletest.NumberedEndpoint(0, i)

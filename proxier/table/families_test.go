@@ -11,21 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// newFamilies returns an engine with Tables of both families, after a sync with
-// the sample Services.
-func newFamilies(t *testing.T) *engine {
-	t.Parallel()
-	tabletest.NewNamespace(t)
-	e := newEngine(t)
-	e.config.Observer, e.config.Events = nil, nil // the engine has no locks
-	tabletest.PassSample(e.model)
-	_, err := e.start(nil, []string{"dual-stack"})
-	if err = errors.Join(err, e.model.Sync()); err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
 // churn sets and deletes a Service of one family, with syncs.
 func churn(t *table.Table, times int, clusterIP string, each func(i int) error) error {
 	svc := tabletest.Service("more", clusterIP, func(s *cluster.Service) { s.Families = []nft.Family{t.Family()} })
@@ -50,16 +35,14 @@ func (e *engine) wantRewrites(t *testing.T, want ...int) {
 			t.Errorf("%s: got %d rewrites, want %d", table.Family(), got, want[i])
 		}
 	}
-	if _, err := e.wanted(nil, nil); err != nil {
-		t.Error(err)
-	}
+	e.checkWanted(t)
 }
 
 // Two goroutines use the Tables of two families, while another program deletes
 // the table of one of them. The other family sees no damage, and the commits of
 // one family are not foreign to the other.
 func TestFamiliesAtTheSameTime(t *testing.T) {
-	e := newFamilies(t)
+	e := newSample(t, "dual-stack")
 	const changes, deletions = 300, 5
 	e.kernels[0].OnCommit, e.kernels[1].OnCommit = nil, nil
 	errs := make(chan error, 2)
@@ -82,7 +65,7 @@ func TestFamiliesAtTheSameTime(t *testing.T) {
 
 // A Table whose commit hangs does not stop the other one.
 func TestFamilyHangs(t *testing.T) {
-	e := newFamilies(t)
+	e := newSample(t, "dual-stack")
 	hung, proceed, done := make(chan struct{}), make(chan struct{}), make(chan error)
 	e.kernels[1].OnCommit = func(_ *nft.Batch, commit func() error) error {
 		close(hung)

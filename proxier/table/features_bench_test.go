@@ -1,6 +1,7 @@
-package table
+package table_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"net/netip"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
@@ -83,18 +85,17 @@ func loadBalancer(svc *cluster.Service, i, ranges int) {
 
 // numberedAddr returns address number i of a network.
 func numberedAddr(f nft.Family, network byte, i int) netip.Addr {
-	v4 := [4]byte{network, byte(i >> 16), byte(i >> 8), byte(i)}
-	if f == nft.IPv4 {
-		return netip.AddrFrom4(v4)
+	first := netip.AddrFrom4([4]byte{network})
+	if f == nft.IPv6 {
+		first = netip.AddrFrom16([16]byte{0: 0xfd, 12: network})
 	}
-	return netip.AddrFrom16([16]byte{0: 0xfd, 12: v4[0], 13: v4[1], 14: v4[2], 15: v4[3]})
+	return addrAfter(first.String(), i)
 }
 
 // BenchmarkFeatures measures each feature at two sizes, one four times the
 // other: the start in an empty namespace, the restart on the present table, and
 // changes of a Service that uses the feature and of a plain one. It reports the
-// growth of each time, which is 4 if the costs are linear, and logs a steep
-// one.
+// growth of each time, which is 4 if the costs are linear.
 func BenchmarkFeatures(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(20)) // as the command does
 	for _, f := range features() {
@@ -119,12 +120,12 @@ const featureGrowth = 4
 // featureBench measures a feature at one size.
 type featureBench struct {
 	namespace      *os.File // in which Tables are opened: each operation has a goroutine of its own
-	config         Config
+	config         table.Config
 	node           *cluster.Node
 	families       []nft.Family
 	services       []*featureService // the last one is plain
 	last           int               // number of an endpoint
-	tables         []*Table
+	tables         []*table.Table
 	times, smaller map[string]time.Duration // of operations, at this size and at the smaller one
 }
 
@@ -160,10 +161,8 @@ func (m *featureBench) run(b *testing.B) {
 	defer m.namespace.Close()
 	defer m.close(b)
 	m.measure(b, "start", func() {
-		for _, t := range m.tables {
-			if err := deleteTable(t); err != nil {
-				b.Fatal(err)
-			}
+		for _, f := range m.families {
+			deleteTable(b, f)
 		}
 		m.close(b)
 	}, func() { m.start(b) })
@@ -174,14 +173,15 @@ func (m *featureBench) run(b *testing.B) {
 
 // start passes all Services to new Tables, and syncs.
 func (m *featureBench) start(b *testing.B) {
-	for _, f := range m.families {
-		table := newUnconnected(b, m.config, f)
-		table.SetNode(m.node)
-		if err := table.Setup(); err != nil {
-			b.Fatal(err)
-		}
-		m.tables = append(m.tables, table)
+	tables, err := table.New(m.config, m.families...)
+	for _, t := range tables {
+		t.SetNode(m.node)
+		err = errors.Join(err, t.Setup())
 	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	m.tables = tables
 	for _, s := range m.services {
 		for _, t := range m.tables {
 			t.SetService(s.spec)
@@ -267,29 +267,13 @@ func (m *featureBench) measure(b *testing.B, name string, prepare, operation fun
 		}
 		m.times[name] = b.Elapsed() / time.Duration(b.N)
 		b.ReportMetric(float64(kernel.Microseconds())/float64(b.N), "kernel-µs/op")
-		m.reportGrowth(b, name)
+		if before := m.smaller[name]; before > 0 {
+			b.ReportMetric(float64(m.times[name])/float64(before), "growth")
+		}
 		if name == "restart" {
 			reportMemory(b)
 		}
 	})
-}
-
-// reportGrowth compares the time of an operation with the smaller size.
-func (m *featureBench) reportGrowth(b *testing.B, name string) {
-	before, now := m.smaller[name], m.times[name]
-	if before == 0 {
-		return
-	}
-	b.ReportMetric(float64(now)/float64(before), "growth")
-	if isSteep(before, now) {
-		b.Logf("steep growth: from %v to %v", before, now)
-	}
-}
-
-// isSteep reports whether a time grows faster than linearly, and matters.
-func isSteep(before, now time.Duration) bool {
-	const factor, floor = 1.5 * featureGrowth, 5 * time.Millisecond
-	return float64(now) > factor*float64(before) && now >= floor
 }
 
 func (m *featureBench) commitTime() (sum time.Duration) {
@@ -348,7 +332,7 @@ func (m *featureBench) newService(i, ports, endpoints int) *featureService {
 }
 
 // pass passes an EndpointSlice to the Table of a family.
-func (s *featureService) pass(t *Table, slice int) {
+func (s *featureService) pass(t *table.Table, slice int) {
 	source := fmt.Sprintf("%s-%d", t.Family(), slice)
 	var ports []cluster.EndpointPort
 	for i, p := range s.spec.Ports {

@@ -1,51 +1,72 @@
-package table
+package table_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"hash/fnv"
 	"maps"
-	"os/exec"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
 var (
-	histories    = flag.Uint64("histories", 8, "number of histories of TestRandomFaults")
-	firstHistory = flag.Uint64("first-history", 0, "seed of the first history of TestRandomFaults")
+	histories    = flag.Uint64("histories", 8, "number of histories of TestRandomFaults and TestRandomTurns")
+	firstHistory = flag.Uint64("first-history", 0, "seed of the first of them")
 )
 
-// After random changes and faults, no packet reaches an endpoint that is gone,
-// and no client that is not allowed reaches any, whenever a sync succeeded. The
-// first sync without a fault makes the table in the kernel equal to the desired
-// table, and refuses nothing.
-func TestRandomFaults(t *testing.T) {
+// rounds returns the number of rounds of a random test: n, or fewer with
+// -short, which tests on emulated machines use.
+func rounds(n int) int {
+	if testing.Short() {
+		return (n + 4) / 5
+	}
+	return n
+}
+
+// eachHistory runs a test with random histories.
+func eachHistory(t *testing.T, test func(*history)) {
 	for seed := *firstHistory; seed < *firstHistory+uint64(rounds(int(*histories))); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			tabletest.NewNamespace(t)
-			h := newHistory(t, seed)
-			for range 1 + h.IntN(3) {
-				h.faulty()
-				h.clean()
-			}
+			test(newHistory(t, seed))
 		})
 	}
+}
+
+// After random changes and faults, no packet reaches an endpoint that is gone,
+// and no client that is not allowed reaches any, whenever a sync succeeded. The
+// first sync without a fault makes the table in the kernel equal to the wanted
+// table, and refuses nothing.
+func TestRandomFaults(t *testing.T) {
+	eachHistory(t, func(h *history) {
+		for range 1 + h.IntN(3) {
+			h.faulty()
+			h.end()
+			h.checkPackets()
+			h.check(*histories < 100 || h.seed%8 == 0)
+		}
+	})
 }
 
 // history is a random history of a table.
 type history struct {
 	tabletest.Random
-	t     *testing.T
-	seed  uint64
-	table *Table
-	// calm is the number of commits of which one has a fault.
+	*engine
+	t    *testing.T
+	seed uint64
+	// calm is the number of commits of which one has a fault; 0 for no faults.
 	calm int
 	// refused are service ports whose wanted plans the kernel refuses.
 	refused map[uint32]unix.Errno
@@ -55,119 +76,146 @@ type history struct {
 	had map[ruleset.Frontend]bool
 }
 
+// newHistory starts a process. NodePorts are on all addresses, or on the
+// addresses in cluster.Node.NodePortIPs. The connections of some Services are
+// counted, and some service ports have numbers. Most updates have several
+// parts.
 func newHistory(t *testing.T, seed uint64) *history {
-	family := []nft.Family{nft.IPv4, nft.IPv6}[seed%2]
 	h := &history{
-		Random: tabletest.NewRandom(seed, 2, family), t: t, seed: seed, refused: make(map[uint32]unix.Errno),
-		had: make(map[ruleset.Frontend]bool),
+		Random: tabletest.NewRandom(seed, 2, []nft.Family{nft.IPv4, nft.IPv6}[seed%2]), engine: newEngine(t), t: t,
+		seed: seed, had: make(map[ruleset.Frontend]bool),
 	}
-	h.start()
-	h.Replay(h.table)
+	h.families, h.hasCounts = []nft.Family{h.Family}, seed%5 >= 2
+	rules := &h.config.Rules
+	rules.ServiceMetrics, rules.NumberLimit = ruleset.ServiceMetricsAnnotated, 3
+	if seed%3 == 0 {
+		rules.NodePortAddresses.CIDRs = tabletest.Prefixes("10.0.0.0/8", "fd00::/8")
+	}
+	h.limits.PartCost, h.limits.HeavyCost, h.limits.Burst = 20, 20, time.Hour
+	if seed%4 == 0 {
+		h.limits.ColdBytes = 4000
+	}
+	h.restart()
 	return h
 }
 
-// start starts a process.
-func (h *history) start() {
-	if h.table != nil {
-		h.table.Close()
+func (h *history) table() *table.Table { return h.tables[0] }
+
+// restart starts a process with the objects.
+func (h *history) restart() {
+	h.t.Helper()
+	if _, err := h.start(nil, nil); err != nil {
+		h.t.Fatal(err)
 	}
-	config := randomConfig(h.seed%3 > 0)
-	config.Limits = smallParts()
-	if h.seed%4 == 0 {
-		config.Limits.ColdBytes = 4000
-	}
-	h.table = newTable(h.t, config, h.Family)
-	k := injectFaults(h.table)
-	k.NoCounts = h.seed%5 < 2
-	clear(h.refused) // it has the tags of the other process
+	h.kernels[0].OnCommit = h.commit
+	h.refused = make(map[uint32]unix.Errno) // the old one has the tags of the other process
+	h.Replay(h.table())
 }
 
 // faulty changes the table and syncs it, with faults.
 func (h *history) faulty() {
 	h.calm = 1 + h.IntN(5)
-	h.kernel().OnCommit = h.commit
 	for range 12 {
 		switch {
 		case h.IntN(12) == 0:
-			h.start()
-			h.kernel().OnCommit = h.commit
-			h.Replay(h.table)
+			h.restart()
 		case h.IntN(4) == 0:
-			h.Revert(h.table, 1+h.IntN(3))
+			h.Revert(h.table(), 1+h.IntN(3))
 		case h.IntN(3) == 0:
-			h.Revert(h.table, h.Changes()-h.synced)
+			h.Revert(h.table(), h.Changes()-h.synced)
 		}
 		for range h.IntN(4) {
-			h.Change(h.table)
+			h.Change(h.table())
 		}
 		if h.IntN(6) == 0 {
-			h.refuse()
+			h.refuseOne()
 		}
 		h.sync()
 	}
 }
 
-func (h *history) kernel() *tabletest.Kernel { return h.table.keeper.Kernel().(*tabletest.Kernel) }
+// remember records the frontends that the next sync can write.
+func (h *history) remember() {
+	for _, p := range h.allPorts(false) {
+		for _, f := range p.Frontends {
+			h.had[ruleset.Frontend{Addr: f.Address, Port: f.Port, Proto: p.Protocol}] = true
+		}
+	}
+}
+
+// oneSync makes a sync, or a Resync.
+func (h *history) oneSync() error {
+	h.remember()
+	if h.IntN(8) == 0 {
+		return h.table().Resync()
+	}
+	return h.table().Sync()
+}
 
 // sync syncs the table. If this succeeds, packets must meet what is allowed.
 func (h *history) sync() {
-	sync := h.table.Sync
-	if h.IntN(8) == 0 {
-		sync = h.table.Resync
-	}
-	h.remember()
-	err := sync()
+	err := h.oneSync()
 	for err == nil && h.foreign { // a sync without a change does not verify the table
 		h.foreign = false
-		err = h.table.Check()
+		err = h.table().Check()
 		h.foreign = h.foreign || err != nil
 	}
 	switch {
-	case err != nil || !h.table.UpToDate(): // a service port is held back
-	case h.table.keeper.InDoubt() != "":
-		h.t.Fatalf("a sync succeeded, and the table is in doubt: %s", h.table.keeper.InDoubt())
+	case err != nil || !h.table().UpToDate(): // a service port is held back
+	case len(h.allPorts(true)) > 0:
+		h.t.Fatal("a sync succeeded, and Services are pending, or the table is in doubt")
 	default:
 		h.synced = h.Changes()
 		h.checkPackets()
 	}
 }
 
-// remember records the frontends that the next sync can write.
-func (h *history) remember() {
-	for _, p := range h.table.desired.ports {
-		for _, w := range p.wants {
-			h.had[w.Frontend] = true
+// end ends all faults. Then one Resync writes what is wanted.
+func (h *history) end() {
+	h.t.Helper()
+	h.calm, h.limits.Burst = 0, time.Hour
+	h.remember()
+	if err := errors.Join(h.table().Resync(), h.table().Check()); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// check checks that nothing is refused or waits, and that the table in the
+// kernel is the wanted one. nft, which lists it, is slow.
+func (h *history) check(list bool) {
+	h.t.Helper()
+	if s := h.table().Stats(); len(s.RefusedPorts)+len(h.allPorts(true)) > 0 || !h.table().UpToDate() {
+		h.t.Fatalf("service ports are refused: %v, or pending: %v", s.RefusedPorts, h.allPorts(true))
+	}
+	if text, err := h.differences(nil, nil); err != nil || text != "none\n" {
+		h.t.Fatalf("got differences %s, %v", text, err)
+	}
+	if list {
+		if _, err := h.wanted(nil, nil); err != nil {
+			h.t.Fatal(err)
 		}
 	}
 }
 
-// clean ends all faults. Then one sync writes what is desired.
-func (h *history) clean() {
-	h.t.Helper()
-	h.kernel().OnCommit = nil
-	h.remember()
-	if err := h.table.Resync(); err != nil {
-		h.t.Fatal(err)
+// allPorts returns the service ports of all Services, or of those that are
+// pending, in order.
+func (h *history) allPorts(pending bool) (all []table.PortView) {
+	for _, name := range slices.SortedFunc(h.table().ServiceNames(), cluster.ServiceName.Compare) {
+		if view, _ := h.table().Service(name); view.Pending || !pending {
+			all = append(all, view.Ports...)
+		}
 	}
-	mustCheck(h.t, h.table)
-	if n := failing(h.table); n > 0 || !h.table.UpToDate() {
-		h.t.Fatalf("%d service ports are refused, up to date: %v", n, h.table.UpToDate())
-	}
-	h.checkPackets()
-	checkDiff(h.t, h.table)
-	if *histories < 100 || h.seed%8 == 0 { // nft is slow
-		checkTable(h.t, h.table)
-	}
+	return all
 }
 
-// refuse makes the kernel refuse the wanted plan of a service port, or accept
-// it again.
-func (h *history) refuse() {
-	tags := slices.Sorted(maps.Keys(h.table.desired.ports))
-	if len(tags) == 0 {
+// refuseOne makes the kernel refuse the wanted plan of a service port, or
+// accept it again.
+func (h *history) refuseOne() {
+	all := h.allPorts(false)
+	if len(all) == 0 {
 		return
 	}
-	tag := tags[h.IntN(len(tags))]
+	tag := all[h.IntN(len(all))].Tag
 	if _, ok := h.refused[tag]; ok {
 		delete(h.refused, tag)
 		return
@@ -181,9 +229,13 @@ func (h *history) errno() unix.Errno {
 
 // commit carries out a commit, or has a fault.
 func (h *history) commit(_ *nft.Batch, commit func() error) error {
-	for _, p := range h.pending() {
-		if errno, ok := h.refused[p.tag]; ok && !writesLess(p) {
-			return problem(errno, p.tag)
+	if h.calm == 0 {
+		return commit()
+	}
+	writes := table.Writes(h.table())
+	for _, tag := range slices.Sorted(maps.Keys(writes)) {
+		if errno, ok := h.refused[tag]; ok && writes[tag] {
+			return problems(errno, tag)
 		}
 	}
 	if h.IntN(h.calm) > 0 {
@@ -202,37 +254,22 @@ func (h *history) commit(_ *nft.Batch, commit func() error) error {
 	case 4:
 		return fmt.Errorf("send: %w", unix.ENOBUFS)
 	case 5:
-		return problem(h.errno(), 0)
+		return problems(h.errno(), 0)
 	default:
-		if err := h.problems(); err != nil {
-			return err
+		if tags := slices.Sorted(maps.Keys(writes)); len(tags) > 0 {
+			first, second := tags[h.IntN(len(tags))], tags[h.IntN(len(tags))]
+			return problems(h.errno(), []uint32{first, second}[:1+h.IntN(2)]...)
 		}
 	}
 	return commit()
 }
 
-// pending returns the service ports that the present attempt writes, sorted.
-func (h *history) pending() (all []*portState) {
-	for _, p := range h.table.desired.ports {
-		if p.kept.Pending() && !writesNothing(p) {
-			all = append(all, p)
-		}
-	}
-	slices.SortFunc(all, comparePorts)
-	return all
-}
-
-// problems returns an error about one or two service ports that the present
-// attempt writes.
-func (h *history) problems() error {
-	ports := h.pending()
-	if len(ports) == 0 {
-		return nil
-	}
+// problems returns the kernel's error about messages with these tags. 0 stands
+// for the whole transaction.
+func problems(errno unix.Errno, tags ...uint32) error {
 	e := &nft.CommitError{Table: "t"}
-	for range 1 + h.IntN(2) {
-		p := ports[h.IntN(len(ports))]
-		e.Problems = append(e.Problems, nft.Problem{Op: "add element", Object: "o", Errno: h.errno(), Tag: p.tag})
+	for _, tag := range tags {
+		e.Problems = append(e.Problems, nft.Problem{Op: "add element", Object: "o", Errno: errno, Tag: tag})
 	}
 	return e
 }
@@ -240,48 +277,78 @@ func (h *history) problems() error {
 // disturb is a commit of another program. It may change our table in a way that
 // verification finds.
 func (h *history) disturb() {
-	table := []string{h.Family.String(), ruleset.TableName}
-	switch h.IntN(4) {
-	case 0:
-		tabletest.LoadNFT(h.t, "add table ip other; add chain ip other c; delete table ip other")
-		return
-	case 1:
-		tabletest.NFT(h.t, "", "flush", "ruleset")
-	case 2: // the table may not exist
-		exec.Command("nft", append([]string{"flush", "chain"}, append(table, "services")...)...).Run()
-	case 3:
-		exec.Command("nft", append([]string{"flush", "map"}, append(table, "class-chains")...)...).Run()
-	}
-	h.foreign = true
+	ours := h.Family.String() + " " + ruleset.TableName
+	command := []string{
+		"add table ip other; delete table ip other", "flush ruleset", "flush chain " + ours + " services",
+		"flush map " + ours + " class-chains",
+	}[h.IntN(4)]
+	_, err := runNFT(nil, []string{command}) // it fails if the table does not exist
+	h.foreign = err == nil
 }
 
-// failing returns the number of service ports that could not be written as they
-// are wanted.
-func failing(table *Table) (n int) {
-	for range table.keeper.Failing() {
-		n++
+// While the changes of namespaces wait, for their turns or because the
+// namespaces took long, no sync fails without a fault, or rewrites the table.
+// In the end, the kernel has what is wanted, and nothing waits, also after
+// faults.
+func TestRandomTurns(t *testing.T) {
+	eachHistory(t, func(h *history) {
+		for range 6 {
+			for range 3 {
+				h.turns(h.seed%4 > 1)
+			}
+			h.end()
+			if err := finish(h.table()); err != nil {
+				h.t.Fatal(err)
+			}
+			h.check(false)
+		}
+		h.check(true)
+	})
+}
+
+// turns changes Services in syncs that write one part in most cases, and that
+// let all namespaces wait in some.
+func (h *history) turns(faults bool) {
+	h.t.Helper()
+	if faults {
+		h.calm = 3 * h.IntN(2)
 	}
+	for range h.IntN(5) {
+		for range h.IntN(4) {
+			h.Change(spread{h.table()})
+		}
+		h.limits.Time = []time.Duration{-1, time.Hour}[h.IntN(8)/7]
+		h.limits.Burst = []time.Duration{-time.Hour, time.Hour, time.Hour}[h.IntN(3)]
+		before := h.table().Stats()
+		err := h.oneSync()
+		after := h.table().Stats()
+		wrong := err != nil || len(after.RefusedPorts) > 0 || after.Refusals > before.Refusals ||
+			after.RewriteCauses[keep.RewriteFailure] > before.RewriteCauses[keep.RewriteFailure] ||
+			after.RewriteCauses[keep.RewriteDamage] > before.RewriteCauses[keep.RewriteDamage]
+		if wrong && !faults {
+			h.t.Fatalf("after a sync without a fault: %v, %d refused, or a rewrite", err, len(after.RefusedPorts))
+		}
+	}
+}
+
+// spread passes Services to a Table, in three namespaces.
+type spread struct{ *table.Table }
+
+func (s spread) name(n cluster.ServiceName) cluster.ServiceName {
+	hash := fnv.New32()
+	hash.Write([]byte(n.Name))
+	n.Namespace = fmt.Sprint("ns", hash.Sum32()%3)
 	return n
 }
 
-// writesLess reports whether the next transaction writes less of a service port
-// than is wanted, writesNothing whether it writes nothing of it.
-func writesLess(p *portState) bool {
-	_, less := p.kept.Less()
-	return less
+func (s spread) SetService(svc *cluster.Service) {
+	moved := *svc
+	moved.Name = s.name(svc.Name)
+	s.Table.SetService(&moved)
 }
 
-func writesNothing(p *portState) bool {
-	next, _ := p.kept.Next(func(keep.Content, bool) (keep.Content, error) { return content{}, nil })
-	return next == p.kept.Have()
-}
+func (s spread) DeleteService(n cluster.ServiceName) { s.Table.DeleteService(s.name(n)) }
 
-// problem returns the kernel's error about a message, or about the whole
-// transaction if tag is 0.
-func problem(errno unix.Errno, tag uint32) error {
-	p := nft.Problem{Op: "commit", Errno: errno}
-	if tag != 0 {
-		p = nft.Problem{Op: "add element", Object: "service-classes", Errno: errno, Tag: tag}
-	}
-	return &nft.CommitError{Table: "t", Problems: []nft.Problem{p}}
+func (s spread) SetEndpoints(n cluster.ServiceName, source string, endpoints []*cluster.Endpoint) {
+	s.Table.SetEndpoints(s.name(n), source, endpoints)
 }

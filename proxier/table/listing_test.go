@@ -1,4 +1,4 @@
-package table
+package table_test
 
 import (
 	"bytes"
@@ -13,33 +13,19 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	listed "github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
-// listTable returns the canonical listing of the table in the kernel.
-func listTable(t testing.TB, f nft.Family) []string {
-	t.Helper()
-	return canonical(tabletest.NFT(t, "", "list", "table", f.String(), ruleset.TableName))
+// kernelListing returns the canonical listing of the table in the kernel.
+func (e *engine) kernelListing(f nft.Family) []string {
+	return canonical(tabletest.NFT(e.t, "", "list", "table", f.String(), ruleset.TableName))
 }
 
-// listDesired returns the canonical listing of the desired table.
-func listDesired(t testing.TB, table *Table) []string {
-	t.Helper()
-	var text bytes.Buffer
-	if err := table.Fprint(&text); err != nil {
-		t.Fatal(err)
-	}
-	listing, err := LoadedListing(table.Family(), text.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return listing
-}
-
-// LoadedListing returns the canonical listing of a table after nft has loaded
+// loadedListing returns the canonical listing of a table after nft has loaded
 // it into an empty namespace.
-func LoadedListing(f nft.Family, text string) ([]string, error) {
+func loadedListing(f nft.Family, text string) ([]string, error) {
 	cmd := exec.Command("sh", "-c", "nft -f - && nft list table "+f.String()+" "+ruleset.TableName)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	cmd.Stdin = strings.NewReader(text)
@@ -50,30 +36,27 @@ func LoadedListing(f nft.Family, text string) ([]string, error) {
 	return canonical(string(out)), nil
 }
 
-// Listing returns the canonical listing of the table in the kernel, reduced as
-// by Without.
-func Listing(t testing.TB, f nft.Family, except ...string) []string {
-	return Without(listTable(t, f), except...)
-}
-
-// Without returns a listing without some sets. `unused` stands for balancers
+// without returns a listing without some sets. `unused` stands for balancers
 // and affinity sets that nothing refers to, `affinity` for chains of session
 // affinity, whose rules can have another order, and for the reserved ids, and
 // `takeover` for copies of base chains.
-func Without(listing []string, except ...string) []string {
-	listing = withoutSets(listing, except...)
-	if slices.Contains(except, "unused") {
-		listing = withoutIdle(listing)
+func without(listing []string, except ...string) []string {
+	var prefixes []string
+	for _, name := range except {
+		switch name {
+		case "unused":
+			listing = withoutIdle(listing)
+		case "affinity":
+			prefixes = append(prefixes, "chain affinity", "set reserved-ids ")
+		case "takeover":
+			prefixes = append(prefixes, "chain takeover-")
+		default:
+			prefixes = append(prefixes, "set "+name+" {")
+		}
 	}
-	if slices.Contains(except, "affinity") {
-		listing = withoutAffinity(listing)
-	}
-	if slices.Contains(except, "takeover") {
-		listing = slices.DeleteFunc(listing, func(block string) bool {
-			return strings.HasPrefix(block, "chain takeover-")
-		})
-	}
-	return listing
+	return slices.DeleteFunc(slices.Clone(listing), func(block string) bool {
+		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(block, p) })
+	})
 }
 
 var (
@@ -167,68 +150,52 @@ func withoutIdle(listing []string) []string {
 	})
 }
 
-// withoutAffinity returns a listing without the chains of session affinity,
-// whose rules can have another order, and without the reserved ids.
-func withoutAffinity(listing []string) []string {
-	return slices.DeleteFunc(slices.Clone(listing), func(block string) bool {
-		return strings.HasPrefix(block, "chain affinity") || strings.HasPrefix(block, "set reserved-ids ")
-	})
-}
-
-// withoutSets returns a listing without some sets.
-func withoutSets(listing []string, names ...string) []string {
-	return slices.DeleteFunc(listing, func(block string) bool {
-		return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(block, "set "+name+" {") })
-	})
-}
-
-// DifferenceToWanted returns the difference between the wanted table and the
-// table in the kernel, except for some sets, "" for none. Texts of rules must
-// be those of nft.
-func DifferenceToWanted(t testing.TB, table *Table, except ...string) string {
+// checkWanted fails the test if the table in the kernel is not the wanted one.
+func (e *engine) checkWanted(t testing.TB) {
 	t.Helper()
-	checkTexts(t, table)
-	want := withoutSets(listDesired(t, table), except...)
-	got := Listing(t, table.Family(), append(except, "unused")...)
-	return difference(want, got)
-}
-
-// checkTable compares the table in the kernel with the desired one, except
-// for some sets.
-func checkTable(t testing.TB, table *Table, except ...string) {
-	t.Helper()
-	if diff := DifferenceToWanted(t, table, except...); diff != "" {
-		t.Fatalf("the table in the kernel is not the desired one:\n%s", diff)
+	if _, err := e.wanted(nil, nil); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// checkTexts fails the test if nft lists a rule of the table in another way
+// differenceToWanted returns the difference between the wanted table and the
+// table in the kernel, except for some sets, "" for none.
+func (e *engine) differenceToWanted(t *table.Table, except ...string) (string, error) {
+	var text bytes.Buffer
+	if err := t.Fprint(&text); err != nil {
+		return "", err
+	}
+	want, err := loadedListing(t.Family(), text.String())
+	got := without(e.kernelListing(t.Family()), append(except, "unused")...)
+	return difference(without(want, except...), got), err
+}
+
+// checkTexts returns an error if nft lists a rule of the table in another way
 // than Rule.Text.
-func checkTexts(t testing.TB, table *Table) {
-	t.Helper()
+func (e *engine) checkTexts(f nft.Family) error {
 	if _, err := os.Stat("/etc/protocols"); err != nil {
-		return // nft lists the numbers of protocols
+		return nil // nft lists the numbers of protocols
 	}
-	family := table.Family()
-	text := tabletest.NFT(t, "", "--stateless", "list", "table", family.String(), ruleset.TableName)
+	text := tabletest.NFT(e.t, "", "--stateless", "list", "table", f.String(), ruleset.TableName)
 	want := make(map[string][]string)
-	for _, l := range listed.Parse(family.String(), text) {
+	for _, l := range listed.Parse(f.String(), text) {
 		if chain, ok := strings.CutPrefix(l.Object, "chain "); ok && l.Text != "" &&
 			!strings.HasPrefix(l.Text, "type ") {
 			want[chain] = append(want[chain], l.Text)
 		}
 	}
 	for chain, rules := range want {
-		found, err := table.keeper.Kernel().Rules(table.keeper.Program(), chain)
+		found, err := e.conn.Rules(&nft.Table{Family: f, Name: ruleset.TableName}, chain)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		var got []string
 		for _, r := range found {
-			got = append(got, r.Text(family))
+			got = append(got, r.Text(f))
 		}
 		if !slices.Equal(got, rules) {
-			t.Errorf("chain %s: got rules %q, want %q", chain, got, rules)
+			return fmt.Errorf("chain %s: got rules %q, want %q", chain, got, rules)
 		}
 	}
+	return nil
 }

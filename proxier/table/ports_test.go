@@ -2,10 +2,10 @@ package table
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
@@ -15,7 +15,7 @@ import (
 func TestHugeServices(t *testing.T) {
 	t.Parallel()
 	const addresses, ports = 300_000, 60_000
-	table := newUnconnected(t, sampleConfig(), nft.IPv4)
+	table := newUnconnected(t, sampleConfig())
 	plan := func(svc *cluster.Service) []PortView {
 		table.SetService(svc)
 		_ = table.Sync() // prepares the plans, and fails
@@ -24,7 +24,7 @@ func TestHugeServices(t *testing.T) {
 	}
 	svc := tabletest.Service("addresses", "10.96.0.1", nil)
 	for i := range addresses {
-		svc.ExternalIPs = append(svc.ExternalIPs, numberedAddr(nft.IPv4, 192, i))
+		svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{192, byte(i >> 16), byte(i >> 8), byte(i)}))
 	}
 	plan(svc)
 	changed := *svc

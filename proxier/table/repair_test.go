@@ -1,45 +1,13 @@
-package table
+package table_test
 
 import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/notify"
-	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
-
-// mustCheck calls Check, which must not fail.
-func mustCheck(t testing.TB, table *Table) {
-	t.Helper()
-	if err := table.Check(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// atOnce returns limits without pauses.
-func atOnce() *keep.Limits {
-	l := keep.DefaultLimits()
-	l.FirstPause, l.LastPause, l.CheckShare, l.ScrubShare = 0, 0, 0, 0
-	l.FirstRetry, l.Time, l.PartTime, l.Spread = 0, time.Hour, time.Hour, time.Hour
-	return &l
-}
-
-// smallParts returns limits with which most updates have several parts, without
-// pauses.
-func smallParts() *keep.Limits {
-	l := atOnce()
-	l.PartCost, l.HeavyCost, l.Time, l.Burst = 20, 20, time.Hour, time.Hour
-	return l
-}
-
-// repairsOf returns the number of repairs of all kinds.
-func repairsOf(table *Table) (n int) {
-	for _, count := range table.Stats().Repairs {
-		n += count
-	}
-	return n
-}
 
 // The monitor that Tables use names the process that changed a table.
 func TestMonitorNamesProcess(t *testing.T) {
@@ -62,5 +30,32 @@ func TestMonitorNamesProcess(t *testing.T) {
 	tabletest.NFT(t, "", "add", "table", "ip", "other")
 	if found := <-done; len(found) != 1 || found[0].Name != "nft" || found[0].PID == 0 {
 		t.Fatalf("got processes %+v, want one named nft", found)
+	}
+}
+
+// Time in which other processes use the processor does not slow the scrubber
+// down.
+func TestScrubOnBusyNode(t *testing.T) {
+	e := newSample(t)
+	of := e.tables[0]
+	e.limits.CheckShare, e.limits.ScrubShare = 25, 100
+	var busy time.Duration
+	e.kernels[0].OnFindRows = func(_, _ []nft.Row) {
+		const pause = 50 * time.Millisecond
+		time.Sleep(pause)
+		busy += pause
+	}
+	tabletest.NFT(t, "", "add", "table", "ip", "other")
+	var start time.Time
+	for first := time.Duration(0); first == 0 || busy == first; time.Sleep(10 * time.Millisecond) {
+		if err := of.Check(); err != nil || busy == 0 {
+			t.Fatalf("got error %v; the scrubber has read rows for %v", err, busy)
+		}
+		if first == 0 {
+			first, start = busy, time.Now()
+		}
+		if time.Since(start) > busy*e.limits.CheckShare/2 {
+			t.Fatalf("got a long rest after %v without the processor", busy)
+		}
 	}
 }

@@ -427,21 +427,21 @@ func (e *engine) rowCount(_ *script.Script, sets []string) (string, error) {
 func (e *engine) differences(*script.Script, []string) (string, error) {
 	var all []string
 	for _, t := range e.tables {
-		steps, err := table.DiffSteps(t, "")
+		found, err := differences(t, "")
 		if err != nil {
 			return "", err
 		}
-		all = append(all, table.Differences(steps)...)
+		all = append(all, found...)
 	}
 	return lines(all...)
 }
 
 // listing writes the table as nft lists it to a file, in an order that does not
-// depend on the order of writing (see table.Without).
+// depend on the order of writing (see without).
 func (e *engine) listing(s *script.Script, args []string) (string, error) {
 	var text string
 	for _, f := range e.families {
-		text += strings.Join(table.Listing(e.t, f, args[1:]...), "\n") + "\n"
+		text += strings.Join(without(e.kernelListing(f), args[1:]...), "\n") + "\n"
 	}
 	return "", os.WriteFile(s.MkAbs(args[0]), []byte(text), 0o600)
 }
@@ -449,11 +449,11 @@ func (e *engine) listing(s *script.Script, args []string) (string, error) {
 // reference writes a listing in the same form to a file, after nft has loaded a
 // table into an empty namespace: reference table.nft want.
 func (e *engine) reference(s *script.Script, args []string) (string, error) {
-	blocks, err := table.LoadedListing(e.families[0], s.ReadFile(args[0]))
+	blocks, err := loadedListing(e.families[0], s.ReadFile(args[0]))
 	if err != nil {
 		return "", err
 	}
-	text := strings.Join(table.Without(blocks, args[2:]...), "\n") + "\n"
+	text := strings.Join(without(blocks, args[2:]...), "\n") + "\n"
 	return "", os.WriteFile(s.MkAbs(args[1]), []byte(text), 0o600)
 }
 

@@ -3,14 +3,18 @@ package table_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
@@ -190,6 +194,50 @@ func (now *fault) run(e *engine, commit func() error) error {
 	errAfter := e.run(now.after)
 	if err = errors.Join(errBefore, err, errAfter); now.lost {
 		err = errors.Join(err, nft.ErrUnknownOutcome)
+	}
+	return err
+}
+
+// replaceRules lets another program replace each rule of the table in place,
+// one after the other. A comparison must name the rule, and the scrubber must
+// repair it once.
+func (e *engine) replaceRules(*script.Script, []string) (string, error) {
+	t := e.tables[0]
+	in := &nft.Table{Family: t.Family(), Name: ruleset.TableName}
+	chains, err := e.conn.Chains(in)
+	if err != nil {
+		return "", err
+	}
+	for _, c := range chains {
+		rules, err := e.conn.RuleIDs(in, c.Name)
+		if testing.Short() { // on emulated machines, the first rule of each chain
+			rules = rules[:min(1, len(rules))]
+		}
+		for i := 0; i < len(rules) && err == nil; i++ {
+			err = e.replaceRule(t, in, c.Name, i)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+func (e *engine) replaceRule(t *table.Table, in *nft.Table, chain string, i int) error {
+	rules, err := e.conn.RuleIDs(in, chain) // repairs change the handles
+	if err != nil {
+		return err
+	}
+	command := fmt.Sprintf("nft replace rule %s %s %s handle %d drop", in.Family, in.Name, chain, rules[i].Handle)
+	if err := e.run(command); err != nil {
+		return err
+	}
+	found, err := differences(t, "")
+	before := sum(maps.Values(t.Stats().Repairs))
+	err = errors.Join(err, scrub(t))
+	repairs := sum(maps.Values(t.Stats().Repairs)) - before
+	if len(found) != 1 || !strings.HasPrefix(found[0], "changed rule of chain "+chain+":") || repairs != 1 {
+		err = errors.Join(err, fmt.Errorf("%s: got differences %q and %d repairs", command, found, repairs))
 	}
 	return err
 }

@@ -30,6 +30,22 @@ func TestScripts(t *testing.T) {
 	}})
 }
 
+// newSample returns an engine with Tables, after a sync with the sample
+// Services, in a network namespace of its own.
+func newSample(t *testing.T, options ...string) *engine {
+	t.Helper()
+	t.Parallel()
+	tabletest.NewNamespace(t)
+	e := newEngine(t)
+	e.config.Observer, e.config.Events = nil, nil // the engine has no locks
+	tabletest.PassSample(e.model)
+	_, err := e.start(nil, options)
+	if err = errors.Join(err, e.model.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
 // engine runs the steps of a script: a process with a Table of each family, and
 // the objects of the cluster.
 type engine struct {
@@ -44,6 +60,7 @@ type engine struct {
 	tables    []*table.Table
 	kernels   []*tabletest.Kernel
 	hasCounts bool      // the kernel reports the numbers of rows
+	fails     string    // what the kernel cannot read when a process starts
 	conn      *nft.Conn // of the script
 }
 
@@ -60,6 +77,14 @@ func newEngine(t testing.TB) *engine {
 		conn, err := nft.Open()
 		k := &tabletest.Kernel{Conn: conn, NoCounts: !e.hasCounts}
 		k.OnCommit = func(b *nft.Batch, commit func() error) error { return e.commit(e, b, commit) }
+		switch fail := func() error { return nft.ErrGeneration }; e.fails {
+		case "rows":
+			k.OnRows = fail
+		case "chains":
+			k.OnChains = fail
+		case "rules":
+			k.OnRules = fail
+		}
 		k.OnFindRows = func(want, found []nft.Row) { e.findRows(e, want, found) }
 		e.kernels = append(e.kernels, k)
 		return k, err
@@ -88,6 +113,7 @@ func (e *engine) provide(dir string) error {
 func (e *engine) commands() map[string]script.Command {
 	all := map[string]script.Command{
 		"start": e.start, "end": e.stop, "nft": runNFT, "limit": e.limit, "no-counts": e.noCounts,
+		"unreadable": e.unreadable, "skip-ids": e.skipIDs, "replace-rules": e.replaceRules,
 		"sync":   e.each((*table.Table).Sync),
 		"resync": e.each((*table.Table).Resync),
 		"finish": e.each(finish),
@@ -126,7 +152,12 @@ func (e *engine) start(s *script.Script, args []string) (string, error) {
 	}
 	e.tables, e.kernels = tables, nil
 	e.model.Replace(sinks)
-	return "", sinks.Setup()
+	err = sinks.Setup()
+	for _, k := range e.kernels {
+		k.OnRows, k.OnChains, k.OnRules = nil, nil, nil
+	}
+	e.fails = ""
+	return "", err
 }
 
 // stop ends the process. The table stays, and later changes of objects reach
@@ -218,6 +249,21 @@ func (e *engine) noCounts(*script.Script, []string) (string, error) {
 	return "", nil
 }
 
+// unreadable makes the start of the next process fail to read rows, chains or
+// rules of the table.
+func (e *engine) unreadable(_ *script.Script, args []string) (string, error) {
+	e.fails = args[0]
+	return "", nil
+}
+
+// skipIDs uses up the ids of session affinity that are reserved.
+func (e *engine) skipIDs(*script.Script, []string) (string, error) {
+	for _, t := range e.tables {
+		table.SkipIDs(t)
+	}
+	return "", nil
+}
+
 // each is a step that calls a method of each Table.
 func (e *engine) each(f func(*table.Table) error) script.Command {
 	return func(*script.Script, []string) (string, error) {
@@ -260,10 +306,11 @@ func scrub(t *table.Table) error {
 // some sets, and the plans in views with those that were committed.
 func (e *engine) wanted(_ *script.Script, except []string) (string, error) {
 	for _, t := range e.tables {
-		if diff := table.DifferenceToWanted(e.t, t, except...); diff != "" {
-			return "", fmt.Errorf("the table in the kernel is not the wanted one:\n%s", diff)
+		diff, err := e.differenceToWanted(t, except...)
+		if diff != "" {
+			err = fmt.Errorf("the table in the kernel is not the wanted one:\n%s", diff)
 		}
-		if err := e.checkViews(t); err != nil {
+		if err = errors.Join(err, e.checkTexts(t.Family()), e.checkViews(t)); err != nil {
 			return "", err
 		}
 	}

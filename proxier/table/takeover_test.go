@@ -1,4 +1,4 @@
-package table
+package table_test
 
 import (
 	"net"
@@ -8,9 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
@@ -22,9 +20,10 @@ import (
 func TestRewriteLosesNoConnection(t *testing.T) {
 	t.Parallel()
 	tabletest.NewNode(t)
-	node := tabletest.Node()
-	table := newTable(t, sampleConfig(), nft.IPv4)
-	table.SetNode(node)
+	e := newEngine(t)
+	if _, err := e.start(nil, nil); err != nil {
+		t.Fatal(err)
+	}
 	guarded := tabletest.Service("guarded", "10.96.200.1", func(s *cluster.Service) {
 		s.Ports[0].Protocol = cluster.UDP
 		s.LoadBalancerIPs = tabletest.Addrs("192.0.2.1")
@@ -32,16 +31,16 @@ func TestRewriteLosesNoConnection(t *testing.T) {
 	})
 	endpoint := tabletest.Endpoint("10.244.0.1")
 	endpoint.Ports[0].Protocol = cluster.UDP
-	table.SetService(guarded)
-	tabletest.SetEndpoint(table, guarded.Name, endpoint)
+	e.model.SetService(guarded)
+	tabletest.SetEndpoint(e.model, guarded.Name, endpoint)
 	for i := range 300 { // a commit takes longer
 		svc := tabletest.NumberedService(i)
-		table.SetService(svc)
-		for e := range tabletest.ManyEndpoints {
-			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(i, e))
+		e.model.SetService(svc)
+		for n := range tabletest.ManyEndpoints {
+			tabletest.SetEndpoint(e.model, svc.Name, tabletest.NumberedEndpoint(i, n))
 		}
 	}
-	tabletest.Sync(t, table)
+	tabletest.Sync(t, e.tables[0])
 	// All packets end here, so that each one begins a connection.
 	tabletest.LoadNFT(t, `table ip end {
 		counter translated { }
@@ -60,21 +59,23 @@ func TestRewriteLosesNoConnection(t *testing.T) {
 		}
 		return n
 	}
-	stop := sendUDP(t, node.IPs[0], netip.MustParseAddrPort("192.0.2.1:80"))
-	commits := table.Stats().Transactions
-	for range rounds(30) {
-		table.keeper.Distrust(keep.RewriteFailure, "test")
-		tabletest.Sync(t, table)
+	commits, stop := 0, sendUDP(t, tabletest.Node().IPs[0], netip.MustParseAddrPort("192.0.2.1:80"))
+	for range rounds(15) {
+		if _, err := e.start(nil, nil); err != nil { // the first sync of a process is a rewrite
+			t.Fatal(err)
+		}
+		tabletest.Sync(t, e.tables[0])
+		commits += e.tables[0].Stats().Transactions
 	}
 	sent, translated, lost := stop(), packets("translated"), packets("lost")
 	allowed := 0
 	if !nstest.KernelAtLeast(t, 6, 17) {
-		allowed = table.Stats().Transactions - commits
+		allowed = commits
 	}
 	if lost > allowed || translated+lost != sent {
 		t.Errorf("%d of %d packets were translated and %d were not, want at most %d", translated, sent, lost, allowed)
 	}
-	checkTable(t, table)
+	e.checkWanted(t)
 }
 
 // sendUDP sends packets to an address until the returned function is called,
