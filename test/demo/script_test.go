@@ -77,11 +77,6 @@ func TestScripts(t *testing.T) {
 			"stray":        must(func([]string) bool { return os.WriteFile(stray(), nil, 0o644) == nil }),
 			"stray-exists": must(func([]string) bool { return len(matches(stray())) > 0 }),
 			"call":         on(checkCall), "event": on(checkEvent),
-			"find": on(func(args []string) string {
-				tour := &tour{report: report{w: &strings.Builder{}}, lines: strings.Split(args[0], ",")}
-				tour.findLines(t.Context(), "map a: x", [][]string{{" 1"}, {" 2"}})
-				return okIf(len(tour.failures) == 0 && tour.checks == 1)
-			}),
 		}, nil
 	}})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -36,7 +35,6 @@ type tour struct {
 	// Some steps leave these for later steps.
 	flows  []*lab.Conn
 	tables []string
-	lines  []string // of the IPv4 table of node1
 }
 
 // errInterrupted is returned when a signal ended the tour.
@@ -100,7 +98,7 @@ func (t *tour) play(ctx context.Context, script string) error {
 	steps := map[string]func(ctx context.Context, argument string, rows [][]string) error{
 		"@pods": t.showPods, "@services": t.showServices, "@calls": t.makeCalls, "@events": t.makeEvents,
 		"@flows": t.openFlows, "@ask": t.askFlows, "@endpoints": t.changeEndpoints, "@save": t.saveTables,
-		"@compare": t.compareTables, "@list": t.listTable, "@find": t.findLines, "@sets": t.showSets,
+		"@compare": t.compareTables, "@nft": t.showRules,
 	}
 	script = strings.NewReplacer("{name}", t.cluster.name, "{folder}", t.cluster.folder(),
 		"{arguments}", strings.Join(t.cluster.proxyArgs("node1"), " ")).Replace(script)
@@ -227,40 +225,27 @@ func (r *report) printFailures() {
 	r.printed = len(r.failures)
 }
 
-// linesOf returns the lines of a table. A row of a set or map is "map
-// class-chains: ROW", any other line is "chain services { LINE". Rows and
-// objects are sorted, other lines keep their order.
-func linesOf(table []listing.Line) (texts []string) {
-	table = slices.DeleteFunc(table, func(l listing.Line) bool {
-		return l.Object == "" || l.Text == "" || strings.HasPrefix(l.Object, "counter")
-	})
-	key := func(l listing.Line) string {
-		if l.Element {
-			return l.Object + ": " + l.Text
-		}
-		return l.Object
-	}
-	slices.SortStableFunc(table, func(a, b listing.Line) int {
-		return cmp.Or(strings.Compare(a.Family, b.Family), strings.Compare(key(a), key(b)))
-	})
-	for _, l := range table {
-		text := key(l)
-		if !l.Element {
-			text += " { " + l.Text
-		}
-		texts = append(texts, text)
-	}
-	return texts
-}
-
 // affinityRow matches clients of Services with sessionAffinity. Packets add
 // them, and a flush removes them for good.
-var affinityRow = regexp.MustCompile(`^set sticky-clients-\d+: `)
+var affinityRow = regexp.MustCompile(`^ip6? set sticky-clients-\d+: `)
 
-// saveTables saves the tables of node1 for compareTables.
+// saveTables saves the tables of node1 for compareTables. Elements are sorted;
+// rules keep their order.
 func (t *tour) saveTables(ctx context.Context, _ string, _ [][]string) error {
-	table, err := listing.List(ctx, t.cluster.lab.Node1.Namespace)
-	t.tables = slices.DeleteFunc(linesOf(table), affinityRow.MatchString)
+	lines, err := listing.List(ctx, t.cluster.lab.Node1.Namespace)
+	order := func(l listing.Line) string {
+		if l.Element {
+			return l.String()
+		}
+		return l.Family + " " + l.Object
+	}
+	slices.SortStableFunc(lines, func(a, b listing.Line) int { return strings.Compare(order(a), order(b)) })
+	t.tables = nil
+	for _, l := range lines {
+		if text := l.String(); !affinityRow.MatchString(text) {
+			t.tables = append(t.tables, text)
+		}
+	}
 	return err
 }
 
@@ -280,52 +265,21 @@ func (t *tour) compareTables(ctx context.Context, _ string, _ [][]string) error 
 	return nil
 }
 
-// listTable lists the IPv4 table of node1 for findLines and showSets. It adds a
-// client with session affinity, because a flush removed the others.
-func (t *tour) listTable(ctx context.Context, _ string, _ [][]string) (err error) {
-	c := call{from: "client", protocol: "tcp", want: []string{"cart-1", "cart-2"}}
-	t.call(ctx, c, t.cluster.addresses("shop/cart", "ClusterIP", "tcp")[0])
-	table, err := listing.List(ctx, t.cluster.lab.Node1.Namespace)
-	t.lines = linesOf(slices.DeleteFunc(table, func(l listing.Line) bool { return l.Family != "ip" }))
-	return err
-}
-
-// matching returns the lines that match a regular expression.
-func matching(lines []string, expression string) []string {
-	match := regexp.MustCompile(expression).MatchString
-	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !match(line) })
-}
-
-// findLines shows the lines of the table with a prefix, and checks that they
-// are as many as the rows and end like them.
-func (t *tour) findLines(_ context.Context, prefix string, rows [][]string) error {
-	found := matching(t.lines, "^"+regexp.QuoteMeta(prefix))
-	var want []string
-	var err error
-	for _, row := range rows {
-		want = append(want, row[0])
-		if len(found) != len(rows) || len(matching(found, regexp.QuoteMeta(row[0])+"$")) == 0 {
-			err = fmt.Errorf("%s: got %q, want lines that end in %q", prefix, found, want)
-		}
+// showRules runs nft on node1 and prints its output, which must have a line
+// that ends with each row.
+func (t *tour) showRules(ctx context.Context, arguments string, rows [][]string) error {
+	out, err := listing.Run(ctx, t.cluster.lab.Node1.Namespace, arguments)
+	if err != nil {
+		return err
 	}
-	t.check(err, "%s", strings.Join(found, "\n      "))
-	return nil
-}
-
-// showSets checks that sets and maps have rows, and shows one, if possible of
-// shop/web. Its rows are the name of a set or map and its meaning.
-func (t *tour) showSets(_ context.Context, _ string, rows [][]string) error {
-	const ofWeb = `shop/web|10\.96\.0\.80|tcp \. 30080 |10\.244\.1\.11 `
-	table := [][]any{{"RESULT", "SET OR MAP", "ROWS", "A ROW IS, FOR EXAMPLE"}}
+	t.print("  $ nft %s\n  %s", arguments, strings.ReplaceAll(strings.TrimSpace(out), "\n", "\n  "))
 	for _, row := range rows {
-		found := matching(t.lines, "^"+row[0]+`\d*: `)
 		var err error
-		if len(found) == 0 {
-			err = fmt.Errorf("%s has no rows", row[0])
+		if want := strings.Join(row, "  "); !strings.Contains(out, want) {
+			err = fmt.Errorf("nft %s: got no %q", arguments, want)
 		}
-		_, example, _ := strings.Cut(slices.Concat(matching(found, ofWeb), found, []string{""})[0], ": ")
-		table = append(table, []any{t.verdict(err), row[0], len(found), row[1]}, []any{"", "", "", "  " + example})
+		t.verdict(err)
 	}
-	t.table(table)
+	t.printFailures()
 	return nil
 }

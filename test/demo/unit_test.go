@@ -1,11 +1,8 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
 func TestFlags(t *testing.T) {
@@ -23,28 +20,5 @@ func TestFlags(t *testing.T) {
 	}
 	if err := checkRequirements(0, "no/such/program"); err == nil || !strings.Contains(err.Error(), "make build") {
 		t.Errorf("got error %v without kube-proxy", err)
-	}
-}
-
-func TestParseListing(t *testing.T) {
-	got := linesOf(listing.Parse("ip", `table ip kube-proxy {
-	map m {
-		type ipv4_addr : verdict
-		elements = { 10.96.0.80 comment "shop/web:http" : goto c,
-			     10.96.0.10 : goto c }
-	}
-
-	chain c {
-		meta mark set 1
-		dnat ip to ip daddr
-	}
-}
-`))
-	want := []string{
-		"chain c { meta mark set 1", "chain c { dnat ip to ip daddr", "map m { type ipv4_addr : verdict",
-		"map m: 10.96.0.10 : goto c", `map m: 10.96.0.80 comment "shop/web:http" : goto c`,
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
