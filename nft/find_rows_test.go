@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // requestedRow returns the i-th row of a set of TestFindRows.
@@ -50,7 +51,7 @@ func TestFindRows(t *testing.T) {
 			}
 		}
 		table := &nft.Table{Family: f, Name: "lb", Sets: sets, Chains: []*nft.Chain{{Name: "one"}}}
-		commitTable(t, c, table, rows...)
+		nstest.Commit(t, c, table, rows...)
 		counts, err := c.Sets(table)
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 const (
@@ -91,7 +92,7 @@ func newServices(t testing.TB, c *nft.Conn, f nft.Family) (*nft.Batch, *nft.Set)
 	table := &nft.Table{
 		Family: f, Name: "lb", Sets: []*nft.Set{s}, Chains: []*nft.Chain{{Name: "one"}, {Name: "two"}},
 	}
-	commitTable(t, c, table)
+	nstest.Commit(t, c, table)
 	return nft.NewBatch(table), s
 }
 
@@ -100,17 +101,6 @@ func commit(t testing.TB, c *nft.Conn, b *nft.Batch) {
 	if err := c.Commit(b); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// commitTable commits a table with its program and rows.
-func commitTable(t testing.TB, c *nft.Conn, table *nft.Table, rows ...nft.Row) {
-	t.Helper()
-	b := nft.NewBatch(table)
-	b.AddProgram()
-	for _, r := range rows {
-		b.AddRow(r)
-	}
-	commit(t, c, b)
 }
 
 // refused returns the problems of a refused commit.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 func TestNextGeneration(t *testing.T) {
@@ -23,7 +24,7 @@ func TestNextGeneration(t *testing.T) {
 // generation, or the error is ErrGeneration.
 func TestReadDuringCommits(t *testing.T) {
 	reader := connect(t)
-	writer := open(t)
+	writer := nstest.Open(t)
 	const chains = 400 // so many that a dump has several pieces
 	table := &nft.Table{Family: nft.IPv4, Name: "lb"}
 	b := nft.NewBatch(table)
@@ -80,7 +81,7 @@ func TestReadDuringCommits(t *testing.T) {
 
 // A snapshot that another program's commit interrupts is read again.
 func TestSnapshotAgain(t *testing.T) {
-	reader, writer := connect(t), open(t)
+	reader, writer := connect(t), nstest.Open(t)
 	b := nft.NewBatch(&nft.Table{Family: nft.IPv4, Name: "lb"})
 	b.AddTable("")
 	reads := 0

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // The batch refuses objects that netlink or nft cannot represent, rows that do
@@ -25,7 +26,7 @@ func TestInvalid(t *testing.T) {
 	table := &nft.Table{
 		Family: nft.IPv4, Name: "t", Sets: []*nft.Set{verdicts, data}, Chains: []*nft.Chain{{Name: "one"}},
 	}
-	commitTable(t, c, table)
+	nstest.Commit(t, c, table)
 	before := list(t)
 	b := nft.NewBatch(table)
 	chain := func(name string) func() { return func() { b.AddChain(&nft.Chain{Name: name}) } }

@@ -28,18 +28,7 @@ func TestMain(m *testing.M) {
 func connect(t testing.TB) *nft.Conn {
 	t.Helper()
 	nstest.Enter(t)
-	return open(t)
-}
-
-// open returns another connection to nf_tables in the namespace of the test.
-func open(t testing.TB) *nft.Conn {
-	t.Helper()
-	c, err := nft.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
+	return nstest.Open(t)
 }
 
 var families = []nft.Family{nft.IPv4, nft.IPv6}

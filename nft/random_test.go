@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 var tables = flag.Int("tables", 24, "number of tables of TestRandomTables")
@@ -46,7 +47,7 @@ func checkTable(t *testing.T, c *nft.Conn, table *nft.Table, first, second []nft
 		t.Errorf("after loading the listing: got\n%s\nwant\n%s", got, want)
 	}
 	load(t, "")
-	commitTable(t, c, table, first...)
+	nstest.Commit(t, c, table, first...)
 	if got := sorted(list(t)); got != want {
 		t.Errorf("after commit: got\n%s\nwant\n%s\nfrom\n%s", got, want, file)
 	}
@@ -68,7 +69,7 @@ func checkTable(t *testing.T, c *nft.Conn, table *nft.Table, first, second []nft
 	commit(t, c, b)
 	got := sorted(list(t))
 	load(t, "")
-	commitTable(t, c, table, second...)
+	nstest.Commit(t, c, table, second...)
 	if want := sorted(list(t)); got != want {
 		t.Errorf("after changing rows: got\n%s\nwant\n%s", got, want)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/notation"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // The listing of nft has comments as the kernel stores them, and loads again.
@@ -28,7 +29,7 @@ func TestComments(t *testing.T) {
 		rows = append(rows, nft.Row{Set: s, Key: nft.Tuple{}.Addr(vip(nft.IPv4, 1)), Comment: comment})
 		chain.Rules = append(chain.Rules, nft.NewRule(nft.Drop()).WithComment(comment))
 	}
-	commitTable(t, c, table, rows...)
+	nstest.Commit(t, c, table, rows...)
 	listing := list(t)
 	for _, comment := range comments[1:] {
 		// Of a set, its element and a rule; the last one is cut like another.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // Rules that differ in one constant, or in their comment, are not equal, and
@@ -45,7 +46,7 @@ func TestEqualRules(t *testing.T) {
 			Family: f, Name: "lb", Sets: []*nft.Set{clients},
 			Chains: []*nft.Chain{{Name: "one", Rules: rules}, {Name: "again", Rules: rules}, {Name: "two"}},
 		}
-		commitTable(t, c, table)
+		nstest.Commit(t, c, table)
 		found, err := c.Rules(table, "one")
 		ids, errIDs := c.RuleIDs(table, "one")
 		again, errAgain := c.RuleIDs(table, "again")

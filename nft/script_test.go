@@ -71,7 +71,7 @@ func TestScripts(t *testing.T) {
 					e.Vars = append(e.Vars, fmt.Sprintf("A%d=%s", i, vip(f, i)))
 				}
 				p := &program{
-					t: e.T, family: f, conn: open(e.T), other: open(e.T),
+					t: e.T, family: f, conn: nstest.Open(e.T), other: nstest.Open(e.T),
 					sets: make(map[string]*nft.Set), handle: make(map[string]uint64),
 				}
 				_, err := p.setTable(nil, []string{"lb"})

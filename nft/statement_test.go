@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // statementSets are the sets that the rules of TestStatements look up.
@@ -123,7 +124,7 @@ func TestStatements(t *testing.T) {
 		table := &nft.Table{Family: f, Name: "t", Sets: sets.all(), Chains: []*nft.Chain{
 			{Name: "test", Rules: statementRules(f, sets)}, {Name: "next"},
 		}}
-		commitTable(t, c, table)
+		nstest.Commit(t, c, table)
 		checkTexts(t, c, table)
 		checkFile(t, list(t), table)
 		checkTexts(t, c, table)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // retryTable returns a table with timeouts of connection tracking and a chain
@@ -26,7 +27,7 @@ func retryTable(f nft.Family, synSent uint32) *nft.Table {
 func TestListCtTimeouts(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
 		table := retryTable(f, 1)
-		commitTable(t, c, table)
+		nstest.Commit(t, c, table)
 		listing := list(t)
 		const rule = `ct timeout set "retry-tcp" ct timeout set "retry-udp" drop`
 		for _, want := range []string{"ct timeout retry-tcp {", rule} {
@@ -61,10 +62,10 @@ func TestCtTimeouts(t *testing.T) {
 			}
 			return found[0]
 		}
-		commitTable(t, c, retryTable(f, 1))
+		nstest.Commit(t, c, retryTable(f, 1))
 		first := find(1, 60)
 		next := retryTable(f, 2)
-		commitTable(t, c, &nft.Table{Family: f, Name: "lb", CtTimeouts: next.CtTimeouts})
+		nstest.Commit(t, c, &nft.Table{Family: f, Name: "lb", CtTimeouts: next.CtTimeouts})
 		if again := find(1, 60); again != first {
 			t.Errorf("got %+v, want %+v", again, first)
 		}
@@ -85,7 +86,7 @@ func TestCtTimeouts(t *testing.T) {
 func TestRefusedCtTimeouts(t *testing.T) {
 	c := connect(t)
 	table := retryTable(nft.IPv4, 1)
-	commitTable(t, c, table)
+	nstest.Commit(t, c, table)
 	b := nft.NewBatch(table)
 	b.DeleteCtTimeout("retry-tcp")
 	if got := refused(t, c.Commit(b))[0].String(); got != "delete ct timeout retry-tcp: device or resource busy" {

@@ -21,20 +21,6 @@ const (
 	udp = uint8(unix.IPPROTO_UDP)
 )
 
-// inNamespace runs a test in a new network namespace, with a connection to its
-// nf_tables.
-func inNamespace(t *testing.T, test func(t *testing.T, c *nft.Conn)) {
-	nstest.New(t).Do(func() {
-		c, err := nft.Open()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer c.Close()
-		test(t, c)
-	})
-}
-
 // traceChains are chains that trace UDP packets of this host. Packets to port 9
 // are dropped.
 func traceChains(f nft.Family, doomed *nft.Set) []*nft.Chain {
@@ -59,7 +45,7 @@ func traceChains(f nft.Family, doomed *nft.Set) []*nft.Chain {
 func TestTracer(t *testing.T) {
 	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
 		t.Run(f.String(), func(t *testing.T) {
-			inNamespace(t, func(t *testing.T, c *nft.Conn) { testTracer(t, f, c) })
+			nstest.New(t).Do(func() { testTracer(t, f, nstest.Open(t)) })
 		})
 	}
 }
@@ -67,7 +53,7 @@ func TestTracer(t *testing.T) {
 func testTracer(t *testing.T, f nft.Family, c *nft.Conn) {
 	doomed := &nft.Set{Name: "doomed", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService)}
 	table := &nft.Table{Family: f, Name: "t", Sets: []*nft.Set{doomed}, Chains: traceChains(f, doomed)}
-	commit(t, c, table, nft.Row{Set: doomed, Key: nft.Tuple{}.Proto(udp).Port(9)})
+	nstest.Commit(t, c, table, nft.Row{Set: doomed, Key: nft.Tuple{}.Proto(udp).Port(9)})
 	tracer := openTracer(t)
 
 	to := netip.AddrPortFrom(loopback(f), 10)
@@ -89,13 +75,11 @@ func testTracer(t *testing.T, f nft.Family, c *nft.Conn) {
 }
 
 // Messages that do not fit into the receive buffer are counted.
-func TestTracerLost(t *testing.T) {
-	inNamespace(t, testTracerLost)
-}
+func TestTracerLost(t *testing.T) { nstest.New(t).Do(func() { testTracerLost(t, nstest.Open(t)) }) }
 
 func testTracerLost(t *testing.T, c *nft.Conn) {
 	doomed := &nft.Set{Name: "doomed", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService)}
-	commit(t, c, &nft.Table{
+	nstest.Commit(t, c, &nft.Table{
 		Family: nft.IPv4, Name: "t", Sets: []*nft.Set{doomed}, Chains: traceChains(nft.IPv4, doomed),
 	})
 	tracer := openTracer(t)
@@ -108,19 +92,6 @@ func testTracerLost(t *testing.T, c *nft.Conn) {
 	}
 	if events := receive(t, tracer); len(events) == 0 {
 		t.Error("got no events after the loss")
-	}
-}
-
-// commit adds a table with rows.
-func commit(t *testing.T, c *nft.Conn, table *nft.Table, rows ...nft.Row) {
-	t.Helper()
-	b := nft.NewBatch(table)
-	b.AddProgram()
-	for _, r := range rows {
-		b.AddRow(r)
-	}
-	if err := c.Commit(b); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // hashes is a table whose chain looks a key up. It records the keys.
@@ -54,11 +54,7 @@ func testHash(t *testing.T, f nft.Family, network netip.Prefix, hash nft.Expr) {
 		Hook:  &nft.Hook{Type: nft.ChainTypeNAT, Point: nft.Output},
 		Rules: []nft.Rule{nft.NewRule(nft.CtStateNew(), nft.SetPriority(hash), nft.Update(set, time.Hour, key...))},
 	}}}
-	b := nft.NewBatch(table)
-	b.AddProgram()
-	if err := c.Commit(b); err != nil {
-		t.Fatal(err)
-	}
+	nstest.Commit(t, c, table)
 	want := &hashes{set, nft.NewRule(nft.SetPriority(hash), nft.In(set, key...)), make(map[nft.Tuple]bool)}
 	const clients = 300
 	for i := range clients {
@@ -107,10 +103,7 @@ func send(t *testing.T, p walk.Packet) {
 // a network are local.
 func loopback(t *testing.T, network netip.Prefix) *nft.Conn {
 	t.Helper()
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
+	nstest.Enter(t)
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"}, {"route", "replace", "local", network.String(), "dev", "lo"},
 	} {
@@ -121,10 +114,5 @@ func loopback(t *testing.T, network netip.Prefix) *nft.Conn {
 	if err := os.WriteFile("/proc/sys/net/ipv6/ip_nonlocal_bind", []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
-	c, err := nft.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
+	return nstest.Open(t)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 const rules = `*nat
@@ -36,10 +36,7 @@ COMMIT
 // GONE and GONE-2.
 func sample(t *testing.T) (*socket, *Table, Deletion) {
 	t.Helper()
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatalf("create network namespace: %v", err)
-	}
+	nstest.Enter(t)
 	run(t, rules, "iptables-legacy-restore")
 	s, err := open(nft.IPv4)
 	if err != nil {

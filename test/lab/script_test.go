@@ -237,7 +237,8 @@ func (s *stage) probe(running *script.Script, args []string) (string, error) {
 						if got := s.outcome(r, at); got != want {
 							mu.Lock()
 							defer mu.Unlock()
-							failed += fmt.Sprintf("%s %s to %v: got %s (%v), want %s\n", network, from, addr, got, r, want)
+							failed += fmt.Sprintf("%s %s to %v: got %s (%v), want %s\n",
+								network, from, addr, got, r, want)
 							return
 						}
 					}

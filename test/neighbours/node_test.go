@@ -36,7 +36,7 @@ type node struct {
 	dir    string // manifests
 	log    string // file of the proxy
 	proxy  *lab.Process
-	tables string // the proxy's tables after its first start
+	tables []string // lines of the proxy's tables after its first start
 
 	// probes are the attempts that must succeed.
 	probes []probe
@@ -239,33 +239,26 @@ func (n *node) ruleset(own bool) string {
 	return out.String()
 }
 
-// ownTables returns the tables of the proxy.
-func (n *node) ownTables() string { return sortedLines(n.ruleset(true)) }
+// ownTables returns the lines of the proxy's tables.
+func (n *node) ownTables() []string { return sortedLines(n.ruleset(true)) }
 
 // sortedLines returns a listing without the values of counters. The order of
 // elements is as in a hash table.
-func sortedLines(listing string) string {
+func sortedLines(listing string) []string {
 	lines := strings.FieldsFunc(counts.ReplaceAllString(listing, ""), func(r rune) bool {
 		return r == '\n' || r == ','
 	})
 	for i, line := range lines {
-		line = strings.TrimSpace(line)
-		line = strings.TrimPrefix(line, "elements = {")
+		line = strings.TrimPrefix(strings.TrimSpace(line), "elements = {")
 		lines[i] = strings.TrimSpace(strings.TrimSuffix(line, "}"))
 	}
 	slices.Sort(lines)
 	// The last reserved id of session affinity grows with each start.
-	lines = slices.DeleteFunc(lines, func(line string) bool { return line == "" || reservedID.MatchString(line) })
-	return strings.Join(lines, "\n")
+	return slices.DeleteFunc(lines, func(line string) bool { return line == "" || reservedID.MatchString(line) })
 }
 
 // reservedID matches the element of the set reserved-ids.
 var reservedID = regexp.MustCompile(`^[0-9a-f]+:[0-9a-f]+$`)
-
-// difference returns the lines that only one of two sorted texts has.
-func difference(got, want string) string {
-	return listing.Difference(strings.Split(want, "\n"), strings.Split(got, "\n"))
-}
 
 // failing makes all attempts and returns those that fail.
 func (n *node) failing(timeout time.Duration) []string {
@@ -324,11 +317,11 @@ func (n *node) works(situation string) {
 	}
 	labtest.Eventually(n.t, patience, situation, func() error {
 		now := n.ownTables()
-		if n.tables == "" { // Services were added
+		if n.tables == nil { // Services were added
 			n.tables = now
 		}
-		if now != n.tables {
-			return fmt.Errorf("the tables of the proxy changed: %s", difference(now, n.tables))
+		if d := listing.Difference(n.tables, now); d != "" {
+			return fmt.Errorf("the tables of the proxy changed: %s", d)
 		}
 		return nil
 	})
@@ -344,7 +337,7 @@ func (n *node) blocked(situation, rule string) {
 	if f.Result != doctor.Fail || !strings.Contains(strings.Join(f.Details, "\n"), rule) {
 		n.t.Errorf("%s: doctor: got %s: %s %q, want fail with %q", situation, f.Result, f.Reason, f.Details, rule)
 	}
-	if now := n.ownTables(); now != n.tables {
-		n.t.Errorf("%s: the tables of the proxy changed: %s", situation, difference(now, n.tables))
+	if d := listing.Difference(n.tables, n.ownTables()); d != "" {
+		n.t.Errorf("%s: the tables of the proxy changed: %s", situation, d)
 	}
 }

@@ -95,7 +95,7 @@ func TestNeighbours(t *testing.T) {
 // has a port of the node.
 func (n *node) addContainer() {
 	const hostPort = 8089
-	n.tables = ""
+	n.tables = nil
 	n.serve("container", 30, netip.MustParseAddr("10.88.0.2"))
 	to := netip.AddrPortFrom(n.at.IPv4, hostPort)
 	n.probes = append(n.probes, probe{"client → hostPort", n.lab.Client, frontend.Frontend{Network: "tcp", To: to}})

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
 // nftVersion is a version of the nft program.
@@ -76,7 +77,7 @@ func TestVersions(t *testing.T) {
 			n := newNode(t, "bookworm")
 			n.start()
 			list := func() (string, error) { return v.nft(n.at, "list ruleset") }
-			listing, err := list()
+			loaded, err := list()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,15 +85,15 @@ func TestVersions(t *testing.T) {
 			n.tables = n.ownTables()
 			n.stop()
 			n.cleanUp()
-			switch _, err := v.nft(n.at, listing); {
+			switch _, err := v.nft(n.at, loaded); {
 			case v.listsOnly != (err != nil):
 				t.Fatalf("loading the listing: got %v, want error %v", err, v.listsOnly)
 			case v.listsOnly:
 				return
 			}
-			if again, err := list(); err != nil || !sameLines(again, listing) {
-				t.Errorf("after loading the listing: got %v, %s", err,
-					difference(sortedLines(again), sortedLines(listing)))
+			again, err := list()
+			if d := listing.Difference(sortedLines(loaded), sortedLines(again)); err != nil || d != "" {
+				t.Errorf("after loading the listing: got %v, %s", err, d)
 			}
 			if failed := n.failing(patience); len(failed) > 0 {
 				t.Errorf("after loading the listing: %q", failed)
@@ -100,19 +101,15 @@ func TestVersions(t *testing.T) {
 			before := n.tables
 			n.start()
 			n.works("the proxy takes over")
-			if n.tables != before {
-				t.Errorf("after the proxy took over: %s", difference(n.tables, before))
+			if d := listing.Difference(before, n.tables); d != "" {
+				t.Errorf("after the proxy took over: %s", d)
 			}
 			n.stop()
 			n.cleanUp()
-			if _, err := v.nft(n.at, listing); err != nil {
+			if _, err := v.nft(n.at, loaded); err != nil {
 				t.Fatal(err)
 			}
 			n.cleanUp()
 		})
 	}
 }
-
-// sameLines reports whether two listings have the same lines, except for
-// counters and the order of elements.
-func sameLines(a, b string) bool { return sortedLines(a) == sortedLines(b) }

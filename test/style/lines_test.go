@@ -1,7 +1,6 @@
 package style
 
 import (
-	"bufio"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -38,22 +37,24 @@ func walk(t *testing.T, f func(path string, d fs.DirEntry)) {
 	}
 }
 
-// linesOf returns the lines of a file.
-func linesOf(t *testing.T, path string) (lines []string) {
+// eachFile calls f with the lines of each file with an extension.
+func eachFile(t *testing.T, extension string, f func(path string, lines []string)) {
 	t.Helper()
-	file, err := os.Open(path)
+	walk(t, func(path string, d fs.DirEntry) {
+		if !d.IsDir() && filepath.Ext(path) == extension {
+			f(path, linesOf(t, path))
+		}
+	})
+}
+
+// linesOf returns the lines of a file.
+func linesOf(t *testing.T, path string) []string {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	s := bufio.NewScanner(file)
-	for s.Scan() {
-		lines = append(lines, s.Text())
-	}
-	if err := s.Err(); err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	return lines
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
 // preformatted matches comments that must not be wrapped: code, nft text, links
@@ -68,11 +69,7 @@ func columns(line string) int {
 // Go code is at most 120 columns wide, comments 80, and a file has at most 600
 // lines.
 func TestGoLines(t *testing.T) {
-	walk(t, func(path string, d fs.DirEntry) {
-		if d.IsDir() || filepath.Ext(path) != ".go" {
-			return
-		}
-		lines := linesOf(t, path)
+	eachFile(t, ".go", func(path string, lines []string) {
 		if len(lines) > maxFileLines {
 			t.Errorf("%s: %d lines, want at most %d", path, len(lines), maxFileLines)
 		}
@@ -97,12 +94,9 @@ var block = regexp.MustCompile(`^(\s*$|#|\||\s*[-*+] |\s*\d+\. |>|<|!\[|\[[^]]+\
 
 // A paragraph of Markdown is one line.
 func TestMarkdownParagraphs(t *testing.T) {
-	walk(t, func(path string, d fs.DirEntry) {
-		if d.IsDir() || filepath.Ext(path) != ".md" {
-			return
-		}
+	eachFile(t, ".md", func(path string, lines []string) {
 		fenced, paragraph := false, false
-		for i, line := range linesOf(t, path) {
+		for i, line := range lines {
 			if strings.HasPrefix(strings.TrimSpace(line), "```") {
 				fenced, paragraph = !fenced, false
 				continue

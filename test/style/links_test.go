@@ -1,7 +1,6 @@
 package style
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,11 +21,8 @@ func TestLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	walk(t, func(path string, d fs.DirEntry) {
-		if d.IsDir() || filepath.Ext(path) != ".md" {
-			return
-		}
-		text := strings.Join(linesOf(t, path), "\n")
+	eachFile(t, ".md", func(path string, lines []string) {
+		text := strings.Join(lines, "\n")
 		for _, match := range relativeLink.FindAllStringSubmatch(text, -1) {
 			file, anchor, _ := strings.Cut(match[1], "#")
 			target := path

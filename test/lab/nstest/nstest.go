@@ -1,6 +1,6 @@
 // Package nstest has what tests need that use the kernel, but no cluster
-// network: single namespaces of package lab, the version of the kernel, and the
-// memory of the process.
+// network: single namespaces of package lab, their nf_tables, the version of
+// the kernel, and the memory of the process.
 package nstest
 
 import (
@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -43,6 +44,31 @@ func Enter(t testing.TB) {
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("create a network namespace (needs root): %v", err)
+	}
+}
+
+// Open returns a connection to nf_tables in the namespace of the test's thread,
+// which is closed after the test.
+func Open(t testing.TB) *nft.Conn {
+	t.Helper()
+	c, err := nft.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// Commit commits a table with its program and rows.
+func Commit(t testing.TB, c *nft.Conn, table *nft.Table, rows ...nft.Row) {
+	t.Helper()
+	b := nft.NewBatch(table)
+	b.AddProgram()
+	for _, r := range rows {
+		b.AddRow(r)
+	}
+	if err := c.Commit(b); err != nil {
+		t.Fatal(err)
 	}
 }
 
