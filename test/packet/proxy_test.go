@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
 // proxy is the kube-proxy command in a namespace.
@@ -33,8 +34,8 @@ func newProxy(t testing.TB, at *lab.Namespace, node string, flags ...string) *pr
 			p.kill()
 		}
 		if t.Failed() {
-			log, err := os.ReadFile(p.log)
-			t.Logf("log of kube-proxy on %s in %s (%v):\n%s", p.node, p.at.Name, err, log)
+			log, _ := os.ReadFile(p.log) // none before it starts
+			labtest.Attach(t, "log of kube-proxy on "+p.node, log)
 		}
 	})
 	return p

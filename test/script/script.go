@@ -104,14 +104,16 @@ func (suite Suite) run(t *testing.T, file string) {
 	if suite.Namespace {
 		nstest.Enter(t)
 	}
-	t.Cleanup(func() {
+	var report strings.Builder
+	t.Cleanup(func() { // is called last, after those that print tables and logs
 		if t.Failed() {
-			t.Logf("run this script alone: go test -run '^%s$' %s",
+			fmt.Fprintf(&report, "run this script alone: go test -run '^%s$' %s",
 				strings.ReplaceAll(t.Name(), "/", "$/^"), packageDir())
 		}
+		t.Log(report.String())
 	})
 	commands := make(map[string]func(*Script, bool, []string))
-	testscript.RunT(subtest{t}, testscript.Params{
+	testscript.RunT(subtest{t, &report}, testscript.Params{
 		Files:         []string{file},
 		Cmds:          commands,
 		UpdateScripts: *update,
@@ -167,8 +169,14 @@ func words(text string, err error) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// subtest is the T of package testscript that runs a script in this test.
-type subtest struct{ *testing.T }
+// subtest is the T of package testscript that runs a script in this test, and
+// collects what it logs: the steps, and the difference.
+type subtest struct {
+	*testing.T
+	report *strings.Builder
+}
+
+func (t subtest) Log(args ...any) { fmt.Fprintln(t.report, args...) }
 
 func (t subtest) Run(_ string, f func(testscript.T)) { f(t) }
 

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -89,7 +90,7 @@ func Eventually(t testing.TB, patience time.Duration, what string, check func() 
 	}
 }
 
-// LogTables logs the rules of the nodes if the test has failed.
+// LogTables attaches the rules of the nodes if the test has failed.
 func LogTables(t testing.TB, nodes ...*lab.Node) {
 	if !t.Failed() {
 		return
@@ -97,11 +98,35 @@ func LogTables(t testing.TB, nodes ...*lab.Node) {
 	const limit = 30_000
 	for _, node := range nodes {
 		out, err := node.Command(context.Background(), "nft", "list", "ruleset").CombinedOutput()
-		if len(out) > limit {
+		if err != nil {
+			out = fmt.Appendf(out, "%v\n", err)
+		}
+		if len(out) > limit && testing.Verbose() {
 			out = append(out[:limit], "..."...)
 		}
-		t.Logf("rules of %s (%v):\n%s", node.Name, err, out)
+		Attach(t, "rules of "+node.Name, out)
 	}
+}
+
+// Attach adds a long text that explains the failure of a test, such as a log.
+// The test logs it with -v, with -short (emulated machines lose their files)
+// and in CI. Otherwise it logs the name of a file with the text.
+func Attach(t testing.TB, what string, text []byte) {
+	if testing.Verbose() || testing.Short() || os.Getenv("CI") != "" {
+		t.Logf("%s:\n%s", what, text)
+		return
+	}
+	name := strings.NewReplacer("/", "-", " ", "-").Replace(t.Name() + "-" + what)
+	file, err := os.CreateTemp("", name+"-*.txt")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer file.Close()
+	if _, err := file.Write(text); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%s: %s", what, file.Name())
 }
 
 // Subject returns the program under test in place of nftproxy: the name of one
