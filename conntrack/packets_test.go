@@ -10,8 +10,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/nftproxy/nftproxy/test/script"
 )
 
 // addNode adds the addresses and routes of a node to the namespace of the
@@ -108,7 +106,7 @@ func sockaddr(at netip.AddrPort) *unix.SockaddrInet6 {
 
 // dnat replaces the rules for new flows: FRONTEND ENDPOINT FRONTEND ENDPOINT...
 // A frontend without an address stands for all local addresses.
-func (p *packets) dnat(_ *script.Script, args []string) (string, error) {
+func (p *packets) dnat(args ...string) (string, error) {
 	rules := "table inet lab\ndelete table inet lab\ntable inet lab {\n" +
 		"chain raw { type filter hook output priority raw; ct zone set " + p.zone + "; }\n" +
 		"chain nat { type nat hook output priority -100;\n"
@@ -133,17 +131,16 @@ func (p *packets) dnat(_ *script.Script, args []string) (string, error) {
 }
 
 // send sends a packet: CLIENT FRONTEND.
-func (p *packets) send(_ *script.Script, args []string) (string, error) {
-	return "", unix.Sendto(p.socket(addrPort(args[0])), []byte("who"), 0, sockaddr(addrPort(args[1])))
+func (p *packets) send(client, frontend netip.AddrPort) error {
+	return unix.Sendto(p.socket(client), []byte("who"), 0, sockaddr(frontend))
 }
 
 // ask sends a packet and returns the address of the endpoint that answers:
 // CLIENT FRONTEND.
-func (p *packets) ask(sc *script.Script, args []string) (string, error) {
-	if _, err := p.send(sc, args); err != nil {
+func (p *packets) ask(client, frontend netip.AddrPort) (string, error) {
+	if err := p.send(client, frontend); err != nil {
 		return "", err
 	}
-	client := addrPort(args[0])
 	server, from, err := p.receive()
 	if err != nil {
 		return "", err
@@ -152,7 +149,7 @@ func (p *packets) ask(sc *script.Script, args []string) (string, error) {
 		return "", err
 	}
 	at, from, err := p.receive()
-	if want := sockaddr(addrPort(args[1])); err == nil && (at != client || *from.(*unix.SockaddrInet6) != *want) {
+	if want := sockaddr(frontend); err == nil && (at != client || *from.(*unix.SockaddrInet6) != *want) {
 		err = fmt.Errorf("%v got an answer from %v, want one from %v", at, from, want)
 	}
 	return server.String(), err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -98,7 +97,7 @@ func run(t *testing.T, dir string, setup func(*story, *script.Env)) {
 		setup(s, e)
 		addNode(e.T, s.conn)
 		s.run()
-		return map[string]script.Command{
+		return script.Steps(map[string]any{
 			"add": s.add, "clean": s.clean, "flows": s.list, "pass": s.pass, "passes": s.takePasses,
 			"fail": s.fail, "select": s.selectFlows, "dnat": s.dnat, "ask": s.ask, "send": s.send,
 			"frontend": s.update(FrontendChange{}),
@@ -107,7 +106,7 @@ func run(t *testing.T, dir string, setup func(*story, *script.Env)) {
 			"plan":     s.plan, "ports": s.many(false, s.begins), "addresses": s.many(true, s.begins),
 			"removed-ports": s.many(false, s.remove), "removed-endpoints": s.many(true, s.remove),
 			"nodeports": s.nodePorts, "missed": s.missed, "removed": s.removed,
-		}, nil
+		}), nil
 	}})
 }
 
@@ -163,54 +162,41 @@ func (s *story) record(line string) {
 }
 
 // takePasses returns the passes since it was called last.
-func (s *story) takePasses(*script.Script, []string) (string, error) {
+func (s *story) takePasses() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer func() { s.passes = nil }()
-	return strings.Join(s.passes, ""), nil
+	return strings.Join(s.passes, "")
 }
 
-// fail makes the next N passes fail.
-func (s *story) fail(_ *script.Script, args []string) (_ string, err error) {
+// fail makes the next n passes fail.
+func (s *story) fail(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fails, err = strconv.Atoi(args[0])
-	return "", err
+	s.fails = n
 }
 
 // pass lets time pass.
-func (s *story) pass(_ *script.Script, args []string) (string, error) {
-	d, err := time.ParseDuration(args[0])
+func (s *story) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
-	return "", err
 }
 
 // update returns the step that changes a frontend. It is followed by the
 // endpoints.
-func (s *story) update(change FrontendChange) script.Command {
-	return func(_ *script.Script, args []string) (string, error) {
-		all := addrPorts(args...)
-		change.Frontend, change.Endpoints = all[0], all[1:]
+func (s *story) update(change FrontendChange) any {
+	return func(frontend netip.AddrPort, endpoints ...netip.AddrPort) {
+		change.Frontend, change.Endpoints = frontend, endpoints
 		s.cleaner.Update(change)
-		return "", nil
 	}
 }
 
 // nodePorts sets the addresses that NodePorts listen on.
-func (s *story) nodePorts(_ *script.Script, args []string) (string, error) {
-	var addrs []netip.Addr
-	for _, a := range args {
-		addrs = append(addrs, addr(a))
-	}
-	s.cleaner.SetNodeAddrs(familyOf(addrs[0]), addrs)
-	return "", nil
-}
+func (s *story) nodePorts(addrs ...netip.Addr) { s.cleaner.SetNodeAddrs(familyOf(addrs[0]), addrs) }
 
 // plan returns the dumps of a pass for the changes since the last step plan,
 // for a table with a number of entries.
-func (s *story) plan(_ *script.Script, args []string) (string, error) {
-	entries, err := strconv.Atoi(args[0])
+func (s *story) plan(entries int) string {
 	taken := s.cleaner.take()
 	var todo check
 	todo.merge(taken)
@@ -218,27 +204,24 @@ func (s *story) plan(_ *script.Script, args []string) (string, error) {
 	for _, dump := range plan(&todo, entries) {
 		fmt.Fprintln(&text, dump)
 	}
-	return text.String(), err
+	return text.String()
 }
 
 // many returns a step for changes of N frontends or endpoints: consecutive
 // addresses with a port, or consecutive ports of an address.
-func (s *story) many(addrs bool, change func(netip.AddrPort)) script.Command {
-	return func(_ *script.Script, args []string) (string, error) {
-		n, err := strconv.Atoi(args[0])
-		at, port := addr(args[1]), 1
-		if addrs {
-			port, err = strconv.Atoi(args[2])
-		}
-		for i := range n {
-			if addrs {
-				change(netip.AddrPortFrom(at, uint16(port)))
+func (s *story) many(addrs bool, change func(netip.AddrPort)) any {
+	if addrs {
+		return func(n int, at netip.Addr, port uint16) {
+			for range n {
+				change(netip.AddrPortFrom(at, port))
 				at = at.Next()
-			} else {
-				change(netip.AddrPortFrom(at, uint16(port+i)))
 			}
 		}
-		return "", err
+	}
+	return func(n int, at netip.Addr) {
+		for i := range n {
+			change(netip.AddrPortFrom(at, uint16(1+i)))
+		}
 	}
 }
 
@@ -249,25 +232,20 @@ func (s *story) begins(at netip.AddrPort) {
 func (s *story) remove(at netip.AddrPort) { s.cleaner.Remove(removalOf(at.String())) }
 
 // missed reports TCP frontends, of one family, whose rules were missing.
-func (s *story) missed(_ *script.Script, args []string) (string, error) {
-	all := addrPorts(args...)
-	s.cleaner.Miss(familyOf(all[0].Addr()), all)
-	return "", nil
-}
+func (s *story) missed(all ...netip.AddrPort) { s.cleaner.Miss(familyOf(all[0].Addr()), all) }
 
 // removed reports the removal of an endpoint: PROTOCOL ENDPOINT FRONTEND...
-func (s *story) removed(_ *script.Script, args []string) (string, error) {
-	r := removalOf(args[1], args[2:]...)
-	r.Protocol = protocols[args[0]]
-	r.Done = func(n int) { s.record(fmt.Sprintf("%s: %d connections", args[1], n)) }
+func (s *story) removed(protocol, endpoint string, frontends ...string) {
+	r := removalOf(endpoint, frontends...)
+	r.Protocol = protocols[protocol]
+	r.Done = func(n int) { s.record(fmt.Sprintf("%s: %d connections", endpoint, n)) }
 	s.cleaner.Remove(r)
-	return "", nil
 }
 
 // add adds the flows of a file to the table. The first word of each line is the
 // fate of the flow.
-func (s *story) add(sc *script.Script, args []string) (string, error) {
-	for line := range strings.Lines(sc.ReadFile(args[0])) {
+func (s *story) add(sc *script.Script, file string) {
+	for line := range strings.Lines(sc.ReadFile(file)) {
 		_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
 		if line = strings.TrimSpace(line); line != "" {
 			flow := parseFlow(line)
@@ -276,12 +254,11 @@ func (s *story) add(sc *script.Script, args []string) (string, error) {
 			s.flows, s.lines = append(s.flows, flow), append(s.lines, line)
 		}
 	}
-	return "", nil
 }
 
 // clean waits for the two passes for changes, and returns the fates of the
 // added flows.
-func (s *story) clean(*script.Script, []string) (string, error) {
+func (s *story) clean() (string, error) {
 	s.cleaner.Update(append(changes(s.more, numberedPort), changes(s.more, numberedPort6)...)...)
 	for i := range s.more { // endpoints of other services
 		for _, addr := range []string{"10.244.1.5", "[fd24::5]"} {
@@ -309,18 +286,16 @@ func (s *story) clean(*script.Script, []string) (string, error) {
 }
 
 // list returns the flows of the table.
-func (s *story) list(*script.Script, []string) (string, error) {
-	return fmt.Sprintln(list(s.t, s.conn)), nil
-}
+func (s *story) list() string { return fmt.Sprintln(list(s.t, s.conn)) }
 
 // selectFlows returns the connections of a family and protocol, to a frontend
 // if one is given, and of these the translated ones if the word is given.
-func (s *story) selectFlows(_ *script.Script, args []string) (string, error) {
-	selection := Selection{Protocol: protocols[args[1]], Family: IPv4}
-	if args[0] == "ipv6" {
+func (s *story) selectFlows(family, protocol string, args ...string) (string, error) {
+	selection := Selection{Protocol: protocols[protocol], Family: IPv4}
+	if family == "ipv6" {
 		selection.Family = IPv6
 	}
-	for _, arg := range args[2:] {
+	for _, arg := range args {
 		if selection.Translated = selection.Translated || arg == "translated"; arg != "translated" {
 			at := addrPort(arg)
 			selection.Addr, selection.Port = at.Addr(), at.Port()

@@ -67,7 +67,7 @@ func TestConnectionLimit(t *testing.T) {
 	checks.server().limit = connlimit.New[netip.Prefix]("test", limit)
 	for _, port := range []uint16{held, probed} {
 		checks.server().SetService(Service{Namespace: "ns", Name: fmt.Sprint(port), Port: port, LocalEndpoints: 1})
-		if _, err := checks.await(nil, []string{fmt.Sprintf("127.0.0.1:%d", port), "200"}); err != nil {
+		if err := checks.await(fmt.Sprintf("127.0.0.1:%d", port), "200"); err != nil {
 			t.Fatal(err)
 		}
 	}

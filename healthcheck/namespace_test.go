@@ -36,13 +36,7 @@ func (ns namespace) listen(network, address string) (l net.Listener, err error) 
 // client returns a client in the namespace that uses a connection per
 // request.
 func (ns namespace) client() *http.Client {
-	return &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-			ns.Do(func() { conn, err = new(net.Dialer).DialContext(ctx, network, address) })
-			return conn, err
-		},
-	}}
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: ns.DialContext}}
 }
 
 // newHTTPServer returns a server that listens in a namespace.

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -76,9 +75,9 @@ func TestScripts(t *testing.T) {
 		for _, addr := range []string{"192.0.2.1", "192.0.2.2", "fd01::1", "fd01::2"} {
 			n.addAddr(e.T, addr)
 		}
-		return map[string]script.Command{
+		return script.Steps(map[string]any{
 			"service": n.setService, "delete": n.deleteService, "addresses": n.setAddrs, "proxy": n.setProxy,
-			"retry-after": n.retryAfter, "drain-timeout": n.drainTimeout, "pass": pass,
+			"retry-after": n.retryAfter, "drain-timeout": n.drainTimeout, "pass": time.Sleep,
 			"listen": n.listenHTTP, "serve": n.serveHTTP, "retry": n.retryHTTP,
 			"healthz": n.proxyServer, "family": n.setFamily, "node": n.setNode,
 			"get": n.get, "headers": n.headers, "await": n.await, "served": n.served,
@@ -87,7 +86,7 @@ func TestScripts(t *testing.T) {
 			"shutdown": n.shutdown, "stopped": n.stopped, "ended": n.ended,
 			"events": n.takeEvents, "attempts": n.awaitAttempts, "break": n.breakListener,
 			"occupy": n.occupy, "vacate": n.vacate, "free": n.free, "address": n.newAddr,
-		}, nil
+		}), nil
 	}})
 }
 
@@ -159,23 +158,19 @@ func (n *node) isHealthy() bool {
 }
 
 // setService sets a Service: NAMESPACE/NAME PORT ENDPOINTS.
-func (n *node) setService(_ *script.Script, args []string) (string, error) {
-	namespace, name, _ := strings.Cut(args[0], "/")
-	port, err1 := strconv.Atoi(args[1])
-	endpoints, err2 := strconv.Atoi(args[2])
-	n.server().SetService(Service{Namespace: namespace, Name: name, Port: uint16(port), LocalEndpoints: endpoints})
-	return "", errors.Join(err1, err2)
+func (n *node) setService(of string, port uint16, endpoints int) {
+	namespace, name, _ := strings.Cut(of, "/")
+	n.server().SetService(Service{Namespace: namespace, Name: name, Port: port, LocalEndpoints: endpoints})
 }
 
-func (n *node) deleteService(_ *script.Script, args []string) (string, error) {
-	namespace, name, _ := strings.Cut(args[0], "/")
+func (n *node) deleteService(of string) {
+	namespace, name, _ := strings.Cut(of, "/")
 	n.server().DeleteService(namespace, name)
-	return "", nil
 }
 
 // setAddrs sets the addresses to listen on: all, none or a list, in which
 // invalid is an invalid address.
-func (n *node) setAddrs(_ *script.Script, args []string) (string, error) {
+func (n *node) setAddrs(args ...string) error {
 	addrs := []netip.Addr{}
 	for _, arg := range args {
 		addr, err := netip.ParseAddr(arg)
@@ -185,37 +180,21 @@ func (n *node) setAddrs(_ *script.Script, args []string) (string, error) {
 		case arg == "invalid":
 			addrs = append(addrs, netip.Addr{})
 		case arg != "none" && err != nil:
-			return "", err
+			return err
 		case err == nil:
 			addrs = append(addrs, addr)
 		}
 	}
 	n.server().SetAddrs(addrs)
-	return "", nil
+	return nil
 }
 
 // setProxy sets whether the proxy is healthy.
-func (n *node) setProxy(_ *script.Script, args []string) (string, error) {
-	n.healthy.Store(args[0] == "healthy")
-	return "", nil
-}
+func (n *node) setProxy(state string) { n.healthy.Store(state == "healthy") }
 
-func (n *node) retryAfter(_ *script.Script, args []string) (_ string, err error) {
-	n.minDelay, err = time.ParseDuration(args[0])
-	n.maxDelay = n.minDelay
-	return "", err
-}
+func (n *node) retryAfter(d time.Duration) { n.minDelay, n.maxDelay = d, d }
 
-func (n *node) drainTimeout(_ *script.Script, args []string) (_ string, err error) {
-	n.drain, err = time.ParseDuration(args[0])
-	return "", err
-}
-
-func pass(_ *script.Script, args []string) (string, error) {
-	d, err := time.ParseDuration(args[0])
-	time.Sleep(d)
-	return "", err
-}
+func (n *node) drainTimeout(d time.Duration) { n.drain = d }
 
 // newHTTP creates an HTTPServer. Its answer is ok.
 func (n *node) newHTTP(addr string, hardFail bool) {
@@ -227,8 +206,8 @@ func (n *node) newHTTP(addr string, hardFail bool) {
 
 // listenHTTP creates an HTTPServer and opens its port, twice. If that fails,
 // Run fails in the same way.
-func (n *node) listenHTTP(_ *script.Script, args []string) (string, error) {
-	n.newHTTP(args[0], true)
+func (n *node) listenHTTP(addr string) error {
+	n.newHTTP(addr, true)
 	err := n.http.Listen(n.ctx)
 	if again := n.http.Listen(n.ctx); fmt.Sprint(err) != fmt.Sprint(again) {
 		n.t.Errorf("second call of Listen: got %v, want %v", again, err)
@@ -238,23 +217,20 @@ func (n *node) listenHTTP(_ *script.Script, args []string) (string, error) {
 			n.t.Errorf("Run: got %v, want %v", fails, err)
 		}
 	}
-	return "", err
+	return err
 }
 
 // serveHTTP runs the HTTPServer.
-func (n *node) serveHTTP(*script.Script, []string) (string, error) {
-	n.run(n.http.Run)
-	return "", nil
-}
+func (n *node) serveHTTP() { n.run(n.http.Run) }
 
 // retryHTTP runs an HTTPServer that retries after errors.
-func (n *node) retryHTTP(s *script.Script, args []string) (string, error) {
-	n.newHTTP(args[0], false)
-	return n.serveHTTP(s, nil)
+func (n *node) retryHTTP(addr string) {
+	n.newHTTP(addr, false)
+	n.serveHTTP()
 }
 
 // proxyServer runs a ProxyServer.
-func (n *node) proxyServer(s *script.Script, args []string) (string, error) {
+func (n *node) proxyServer(addr string) error {
 	count := func(path string) func(int) {
 		return func(code int) {
 			n.mu.Lock()
@@ -263,31 +239,29 @@ func (n *node) proxyServer(s *script.Script, args []string) (string, error) {
 		}
 	}
 	p, err := NewProxyServer(ProxyConfig{
-		Addr: args[0], Health: func() []FamilyHealth { return n.families },
+		Addr: addr, Health: func() []FamilyHealth { return n.families },
 		NodeEligible: func() bool { return n.eligible },
 		OnHealthz:    count("healthz"), OnLivez: count("livez"),
 	})
 	if err != nil {
-		return "", err
+		return err
 	}
 	n.http = p.HTTPServer
 	n.namespace.Do(func() { err = p.Listen(n.ctx) })
-	if err != nil {
-		return "", err
+	if err == nil {
+		n.serveHTTP()
 	}
-	return n.serveHTTP(s, nil)
+	return err
 }
 
 // setFamily sets the health of a family: FAMILY never|old|recent [late].
-func (n *node) setFamily(_ *script.Script, args []string) (string, error) {
-	at := slices.IndexFunc(n.families, func(f FamilyHealth) bool { return f.Family == args[0] })
+func (n *node) setFamily(family, updated string, late ...string) {
+	at := slices.IndexFunc(n.families, func(f FamilyHealth) bool { return f.Family == family })
 	if at < 0 {
 		at = len(n.families)
-		n.families = append(n.families, FamilyHealth{Family: args[0]})
+		n.families = append(n.families, FamilyHealth{Family: family})
 	}
-	n.families[at].LastUpdated = times[strings.ToUpper(args[1])]
-	n.families[at].Healthy = len(args) == 2
-	return "", nil
+	n.families[at].LastUpdated, n.families[at].Healthy = times[strings.ToUpper(updated)], len(late) == 0
 }
 
 // times are words for times in answers. NOW is the time of the request.
@@ -297,10 +271,7 @@ var times = map[string]time.Time{
 }
 
 // setNode sets whether load balancers may send traffic to the node.
-func (n *node) setNode(_ *script.Script, args []string) (string, error) {
-	n.eligible = args[0] == "eligible"
-	return "", nil
-}
+func (n *node) setNode(state string) { n.eligible = state == "eligible" }
 
 // request sends a request: [METHOD] ADDRESS[/PATH].
 func (n *node) request(args ...string) (resp *http.Response, body string, err error) {
@@ -321,7 +292,7 @@ func (n *node) request(args ...string) (resp *http.Response, body string, err er
 }
 
 // get sends a request and returns the answer: its status and body.
-func (n *node) get(_ *script.Script, args []string) (string, error) {
+func (n *node) get(args ...string) (string, error) {
 	before := time.Now()
 	resp, body, err := n.request(args...)
 	if errors.Is(err, syscall.ECONNREFUSED) {
@@ -344,7 +315,7 @@ func (n *node) get(_ *script.Script, args []string) (string, error) {
 }
 
 // headers returns the headers of the answer, except Date.
-func (n *node) headers(_ *script.Script, args []string) (string, error) {
+func (n *node) headers(args ...string) (string, error) {
 	resp, _, err := n.request(args...)
 	if err != nil {
 		return "", err
@@ -357,13 +328,13 @@ func (n *node) headers(_ *script.Script, args []string) (string, error) {
 
 // await waits for an answer whose first line or Service has these words:
 // ADDRESS WORD...
-func (n *node) await(s *script.Script, args []string) (string, error) {
-	return "", eventually(func() error {
-		got, err := n.get(s, args[:1])
+func (n *node) await(addr string, want ...string) error {
+	return eventually(func() error {
+		got, err := n.get(addr)
 		words := strings.Fields(strings.NewReplacer(`"`, "", ",", "").Replace(got))
-		for _, want := range args[1:] {
-			if !slices.Contains(words, want) {
-				err = errors.Join(err, fmt.Errorf("got %swant %q", got, args[1:]))
+		for _, word := range want {
+			if !slices.Contains(words, word) {
+				err = errors.Join(err, fmt.Errorf("got %swant %q", got, want))
 			}
 		}
 		return err
@@ -372,16 +343,15 @@ func (n *node) await(s *script.Script, args []string) (string, error) {
 
 // served waits until a port is open on the given addresses, and on no other
 // address of the node: PORT ADDRESS...
-func (n *node) served(s *script.Script, args []string) (string, error) {
-	want := args[1:]
+func (n *node) served(port string, want ...string) error {
 	all := strings.Fields("127.0.0.1 192.0.2.1 192.0.2.2 ::1 fd01::1 fd01::2")
 	if slices.Equal(want, []string{"all"}) {
 		want = all
 	}
-	return "", eventually(func() error {
+	return eventually(func() error {
 		var got []string
 		for _, addr := range all {
-			text, err := n.get(s, []string{net.JoinHostPort(addr, args[0])})
+			text, err := n.get(net.JoinHostPort(addr, port))
 			if err != nil {
 				return err
 			}
@@ -390,7 +360,7 @@ func (n *node) served(s *script.Script, args []string) (string, error) {
 			}
 		}
 		if !slices.Equal(got, want) {
-			return fmt.Errorf("port %s is open on %v, want %v", args[0], got, want)
+			return fmt.Errorf("port %s is open on %v, want %v", port, got, want)
 		}
 		return nil
 	})
@@ -408,49 +378,46 @@ func eventually(check func() error) (err error) {
 }
 
 // keep opens a connection and sends the first half of a request.
-func (n *node) keep(_ *script.Script, args []string) (_ string, err error) {
-	n.namespace.Do(func() { n.conn, err = net.Dial("tcp", args[0]) })
+func (n *node) keep(addr string) (err error) {
+	n.namespace.Do(func() { n.conn, err = net.Dial("tcp", addr) })
 	if err == nil {
 		n.t.Cleanup(func() { n.conn.Close() })
 		n.conn.SetDeadline(time.Now().Add(readTimeout / 2)) // before the server's
 		n.answers = bufio.NewReader(n.conn)
 		_, err = io.WriteString(n.conn, "GET / HTTP/1.1\r\n")
 	}
-	return "", err
+	return err
 }
 
 // send sends the rest of the request on the kept connection, returns the
 // status, and sends the first half of the next request.
-func (n *node) send(*script.Script, []string) (string, error) {
+func (n *node) send() (status int, err error) {
 	io.WriteString(n.conn, "Host: x\r\n\r\n")
 	resp, err := http.ReadResponse(n.answers, nil)
 	if err != nil {
-		return "", err
+		return 0, err
 	}
 	io.Copy(io.Discard, resp.Body)
 	_, err = io.WriteString(n.conn, "GET / HTTP/1.1\r\n")
-	return fmt.Sprintln(resp.StatusCode), err
+	return resp.StatusCode, err
 }
 
 // closed waits until the server closes the kept connection.
-func (n *node) closed(*script.Script, []string) (string, error) {
+func (n *node) closed() error {
 	var timeout net.Error
 	if got, err := n.answers.ReadByte(); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
-		return "", fmt.Errorf("got byte %q, %v, want a closed connection", got, err)
+		return fmt.Errorf("got byte %q, %v, want a closed connection", got, err)
 	}
-	return "", nil
+	return nil
 }
 
 // hold makes requests wait for release.
-func (n *node) hold(*script.Script, []string) (string, error) {
-	n.held = make(chan struct{})
-	return "", nil
-}
+func (n *node) hold() { n.held = make(chan struct{}) }
 
 // ask sends a request in the background, and waits until it arrived.
-func (n *node) ask(s *script.Script, args []string) (string, error) {
+func (n *node) ask(addr string) {
 	go func() {
-		text, err := n.get(s, args)
+		text, err := n.get(addr)
 		if err != nil {
 			text = err.Error()
 		}
@@ -458,90 +425,77 @@ func (n *node) ask(s *script.Script, args []string) (string, error) {
 		n.answered <- status
 	}()
 	<-n.arrived
-	return "", nil
 }
 
-func (n *node) release(*script.Script, []string) (string, error) {
-	close(n.held)
-	return "", nil
-}
+func (n *node) release() { close(n.held) }
 
 // answer returns the status of an answer to a request in the background.
-func (n *node) answer(*script.Script, []string) (string, error) { return <-n.answered, nil }
+func (n *node) answer() string { return <-n.answered }
 
 // shutdown ends the context of Run.
-func (n *node) shutdown(*script.Script, []string) (string, error) {
-	n.stop()
-	return "", nil
-}
+func (n *node) shutdown() { n.stop() }
 
 // stopped fails if Run has not returned.
-func (n *node) stopped(*script.Script, []string) (string, error) {
+func (n *node) stopped() error {
 	select {
 	case err := <-n.ends:
 		n.ends <- err
-		return "", err
+		return err
 	default:
-		return "", errors.New("Run has not returned")
+		return errors.New("Run has not returned")
 	}
 }
 
 // ended waits until Run returns, and returns its error. Other servers can run
 // afterwards.
-func (n *node) ended(*script.Script, []string) (string, error) {
+func (n *node) ended() error {
 	err := <-n.ends
 	n.ctx, n.stop = context.WithCancel(context.Background())
-	return "", err
+	return err
 }
 
-func (n *node) takeEvents(*script.Script, []string) (string, error) {
+func (n *node) takeEvents() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	defer func() { n.events = nil }()
-	return strings.Join(n.events, ""), nil
+	return strings.Join(n.events, "")
 }
 
 // awaitAttempts waits for more attempts to listen: ADDRESS NUMBER.
-func (n *node) awaitAttempts(_ *script.Script, args []string) (string, error) {
+func (n *node) awaitAttempts(addr string, more int) error {
 	read := func() int {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return n.attempts[args[0]]
-	}
-	more, err := strconv.Atoi(args[1])
-	if err != nil {
-		return "", err
+		return n.attempts[addr]
 	}
 	want := read() + more
-	return "", eventually(func() error {
+	return eventually(func() error {
 		if got := read(); got < want {
-			return fmt.Errorf("got %d attempts to listen on %s, want %d", got, args[0], want)
+			return fmt.Errorf("got %d attempts to listen on %s, want %d", got, addr, want)
 		}
 		return nil
 	})
 }
 
 // breakListener closes the socket of a server.
-func (n *node) breakListener(_ *script.Script, args []string) (string, error) {
+func (n *node) breakListener(addr string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return "", n.listeners[args[0]].Close()
+	return n.listeners[addr].Close()
 }
 
 // occupy makes another program listen on an address, and vacate ends it.
-func (n *node) occupy(_ *script.Script, args []string) (_ string, err error) {
-	n.programs[args[0]], err = n.namespace.listen("tcp", args[0])
-	return "", err
+func (n *node) occupy(addr string) (err error) {
+	n.programs[addr], err = n.namespace.listen("tcp", addr)
+	return err
 }
 
-func (n *node) vacate(_ *script.Script, args []string) (string, error) {
-	return "", n.programs[args[0]].Close()
-}
+func (n *node) vacate(addr string) error { return n.programs[addr].Close() }
 
 // free waits until another program can listen on a port.
-func (n *node) free(_ *script.Script, args []string) (string, error) {
-	return "", eventually(func() error {
-		l, err := n.namespace.listen("tcp", ":"+args[0])
+func (n *node) free(port string) error {
+	return eventually(func() error {
+		l, err := n.namespace.listen("tcp", ":"+port)
 		if err == nil {
 			err = l.Close()
 		}
@@ -550,7 +504,4 @@ func (n *node) free(_ *script.Script, args []string) (string, error) {
 }
 
 // newAddr adds an address to the node.
-func (n *node) newAddr(_ *script.Script, args []string) (string, error) {
-	n.addAddr(n.t, args[0])
-	return "", nil
-}
+func (n *node) newAddr(addr string) { n.addAddr(n.t, addr) }

@@ -46,33 +46,30 @@ func TestScripts(t *testing.T) {
 		},
 		Setup: func(e *script.Env) (map[string]script.Command, error) {
 			run(e.T, "", "ip", "link", "set", "lo", "up")
-			return map[string]script.Command{
-				"load": func(_ *script.Script, args []string) (string, error) {
+			return script.Steps(map[string]any{
+				"load": func(variant, file string, options ...string) {
 					family := nft.IPv4
-					if strings.HasPrefix(args[1], "ipv6") {
+					if strings.HasPrefix(file, "ipv6") {
 						family = nft.IPv6
 					}
-					load(e.T, family, args[0], args[1], args[2:]...)
-					return "", nil
+					load(e.T, family, variant, file, options...)
 				},
-				"save": func(_ *script.Script, args []string) (string, error) {
-					return saved(e.T, nft.IPv4, args[0]) + saved(e.T, nft.IPv6, args[0]), nil
+				"save": func(variant string) string {
+					return saved(e.T, nft.IPv4, variant) + saved(e.T, nft.IPv6, variant)
 				},
-				"find": func(*script.Script, []string) (string, error) {
+				"find": func() (string, error) {
 					found, err := Find()
 					slices.Sort(found)
 					return strings.Join(found, "\n") + "\n", err
 				},
-				"remove": func(*script.Script, []string) (string, error) {
-					return removeLogged(context.Background())
-				},
-				"remove-process": func(*script.Script, []string) (string, error) {
+				"remove": func() (string, error) { return removeLogged(context.Background()) },
+				"remove-process": func() (string, error) {
 					log, err := removalProcess(context.Background()).Output()
 					return string(log), err
 				},
 				"remove-locked": removeWhileLocked,
 				"legacy-tables": legacyTables,
-			}, nil
+			}), nil
 		},
 	})
 }
@@ -112,7 +109,7 @@ func removeLogged(ctx context.Context) (string, error) {
 	return message.ReplaceAllString(log.String(), "$1$2"), err
 }
 
-func removeWhileLocked(*script.Script, []string) (string, error) {
+func removeWhileLocked() (string, error) {
 	lock, err := os.OpenFile(xtables.LockFile, os.O_RDONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return "", err
@@ -126,7 +123,7 @@ func removeWhileLocked(*script.Script, []string) (string, error) {
 	return removeLogged(ctx)
 }
 
-func legacyTables(*script.Script, []string) (string, error) {
+func legacyTables() (string, error) {
 	ipv4, err := xtables.Names(nft.IPv4)
 	ipv6, err6 := xtables.Names(nft.IPv6)
 	return strings.Join(slices.Concat(ipv4, ipv6), "\n"), errors.Join(err, err6)

@@ -173,7 +173,7 @@ func receive(fd uintptr, bytes []byte, flags int) (n int, err error) {
 }
 
 // stallTime is how long a receiver may not read before the sender is checked.
-const stallTime = 5 * time.Second
+const stallTime = 2 * time.Second
 
 // errSenderReset is returned if the sender reset the connection while the
 // receiver did not read.

@@ -19,27 +19,27 @@ import (
 // A server can answer before it has read a request, and close.
 func TestEarlyAnswer(t *testing.T) {
 	const answer = "413 too large"
-	bothAddrs(t, func(t *testing.T, f *fixture) {
-		e := f.endpoint()
-		f.serve(0, e)
-		for range 30 {
-			client, server := f.pair(e)
-			uploaded := make(chan struct{})
-			go func() {
-				defer close(uploaded)
-				io.WriteString(client, strings.Repeat("body", 1<<20))
-			}()
-			io.ReadFull(server, make([]byte, 1000))
-			send(t, server, answer)
-			server.Close() // resets the connection, because there are bytes to read
-			<-uploaded
-			got, _ := io.ReadAll(client) // the reset follows the answer
-			if string(got) != answer {
-				t.Fatalf("got %q, want %q", got, answer)
-			}
+	t.Parallel()
+	f := newFixture(t, "127.0.0.1", nil)
+	e := f.endpoint()
+	f.serve(0, e)
+	for range 30 {
+		client, server := f.pair(e)
+		uploaded := make(chan struct{})
+		go func() {
+			defer close(uploaded)
+			io.WriteString(client, strings.Repeat("body", 1<<20))
+		}()
+		io.ReadFull(server, make([]byte, 1000))
+		io.WriteString(server, answer)
+		server.Close() // resets the connection, because there are bytes to read
+		<-uploaded
+		got, _ := io.ReadAll(client) // the reset follows the answer
+		if string(got) != answer {
+			t.Fatalf("got %q, want %q", got, answer)
 		}
-		f.awaitConnections(0)
-	})
+	}
+	f.awaitConnections(0)
 }
 
 // A reset of a client ends a connection of which the endpoint reads nothing.
@@ -55,12 +55,15 @@ func TestResetOfBlockedClient(t *testing.T) {
 	}
 	reset(client)
 	f.awaitConnections(0)
-	expectReset(t, server)
+	if err := isBroken(server); err != nil {
+		t.Error(err)
+	}
 }
 
 // A connection of which one side does not read holds no buffer. When that side
 // reads again, all bytes arrive.
 func TestStalledConnections(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var buffers []weak.Pointer[[bufferSize]byte]
 	f := newFixture(t, "127.0.0.1", func(s *Server) {
@@ -125,6 +128,7 @@ func TestStalledConnections(t *testing.T) {
 // A connection whose endpoint does not answer gives its place to a new one at
 // once.
 func TestLimitWhileConnecting(t *testing.T) {
+	t.Parallel()
 	silent := netip.MustParseAddrPort("192.0.2.1:80")
 	dialing := make(chan struct{}, 2)
 	f := newFixture(t, "127.0.0.1", func(s *Server) {
@@ -144,6 +148,8 @@ func TestLimitWhileConnecting(t *testing.T) {
 	<-dialing
 	f.connect()
 	<-dialing
-	expectReset(t, first)
+	if err := isBroken(first); err != nil {
+		t.Error(err)
+	}
 	f.awaitConnections(1)
 }

@@ -39,7 +39,7 @@ func TestScripts(t *testing.T) {
 		d.source = newSource(e.T, d.path, d.recorder)
 		d.source.logger = d.logger()
 		e.T.Cleanup(d.source.watch.close)
-		return map[string]script.Command{
+		return script.Steps(map[string]any{
 			"service": d.writeServices,
 			"read":    d.read,
 			"poll":    d.poll,
@@ -48,7 +48,7 @@ func TestScripts(t *testing.T) {
 			"follow":  d.follow,
 			"signal":  d.signal,
 			"parse":   parseFile,
-		}, os.MkdirAll(d.path, 0o755)
+		}), os.MkdirAll(d.path, 0o755)
 	}})
 }
 
@@ -73,16 +73,16 @@ func newSource(t testing.TB, dir string, h Handler) *Source {
 	return source
 }
 
-func (d *directory) writeServices(_ *script.Script, args []string) (string, error) {
+func (d *directory) writeServices(file string, addresses ...string) error {
 	var services []string
-	for _, arg := range args[1:] {
+	for _, arg := range addresses {
 		name, address, _ := strings.Cut(arg, "=")
 		services = append(services, serviceAt(name, address))
 	}
-	return "", os.WriteFile(filepath.Join(d.path, args[0]), []byte(documents(services...)), 0o644)
+	return os.WriteFile(filepath.Join(d.path, file), []byte(documents(services...)), 0o644)
 }
 
-func (d *directory) read(*script.Script, []string) (string, error) {
+func (d *directory) read() (string, error) {
 	if d.started {
 		d.source.refresh()
 		return d.take(), nil
@@ -92,14 +92,14 @@ func (d *directory) read(*script.Script, []string) (string, error) {
 	return d.take(), err
 }
 
-func (d *directory) poll(*script.Script, []string) (string, error) {
+func (d *directory) poll() string {
 	if d.source.unchanged() {
-		return "unchanged\n", nil
+		return "unchanged\n"
 	}
-	return "changed\n", nil
+	return "changed\n"
 }
 
-func (d *directory) run(s *script.Script, _ []string) (string, error) {
+func (d *directory) run(s *script.Script) (string, error) {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), d.logger()))
 	done := make(chan error, 1)
 	go func() { done <- d.source.Run(ctx) }()
@@ -118,10 +118,10 @@ func (d *directory) run(s *script.Script, _ []string) (string, error) {
 	return d.take(), nil
 }
 
-func (d *directory) await(_ *script.Script, args []string) (string, error) {
+func (d *directory) await(words ...string) (string, error) {
 	deadline := time.After(timeout)
 	for {
-		if text, found := d.takeUntil(strings.Join(args, " ")); found {
+		if text, found := d.takeUntil(strings.Join(words, " ")); found {
 			return text, nil
 		}
 		select {
@@ -132,15 +132,15 @@ func (d *directory) await(_ *script.Script, args []string) (string, error) {
 	}
 }
 
-func (d *directory) follow(s *script.Script, _ []string) (string, error) {
+func (d *directory) follow() string {
 	ctx := context.Background()
 	settle(ctx, d.source.watch.changed)
 	d.source.watch.follow(d.logger())
 	settle(ctx, d.source.watch.changed)
-	return d.take(), nil
+	return d.take()
 }
 
-func (d *directory) signal(*script.Script, []string) (string, error) {
+func (d *directory) signal() (string, error) {
 	select {
 	case <-d.source.watch.changed:
 		return d.take(), nil
@@ -149,9 +149,9 @@ func (d *directory) signal(*script.Script, []string) (string, error) {
 	}
 }
 
-func parseFile(s *script.Script, args []string) (string, error) {
+func parseFile(s *script.Script, name string) string {
 	var text strings.Builder
-	f := file{name: "web.yaml"}.parse(newDecoder(), []byte(s.ReadFile(args[0])))
+	f := file{name: "web.yaml"}.parse(newDecoder(), []byte(s.ReadFile(name)))
 	for _, o := range f.active.objects {
 		fmt.Fprintf(&text, "%s: %s\n", o.place, o.key)
 	}
@@ -161,7 +161,7 @@ func parseFile(s *script.Script, args []string) (string, error) {
 	for _, w := range f.active.warnings {
 		fmt.Fprintf(&text, "W %s: %s: %s\n", w.place, w.subject, w.text)
 	}
-	return strings.ReplaceAll(text.String(), "web.yaml: document ", ""), nil
+	return strings.ReplaceAll(text.String(), "web.yaml: document ", "")
 }
 
 // serviceAt returns the manifest of a Service with a clusterIP.

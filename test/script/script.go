@@ -14,9 +14,9 @@
 //
 // The engine is package testscript of github.com/rogpeppe/go-internal, which
 // describes the format and the standard commands, among them cmp, grep, stdout
-// and exec. This package adds commands that return text: a step can end with
-// the text that it must return, after =>. A step with ! must fail, and stderr
-// then has the error.
+// and exec. This package adds commands that return text, usually functions with
+// typed parameters (Steps): a step can end with the text that it must return,
+// after =>. A step with ! must fail, and stderr then has the error.
 //
 // Scripts run in parallel. With the flag -update, cmp writes the text that it
 // got to the script.

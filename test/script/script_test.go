@@ -3,6 +3,7 @@ package script_test
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -14,18 +15,17 @@ func TestScripts(t *testing.T) {
 	known := func(name string) (bool, error) { return name == "known", nil }
 	n := 0
 	setup := func(*script.Env) (map[string]script.Command, error) {
-		return map[string]script.Command{
-			"count": func(*script.Script, []string) (string, error) {
+		return script.Steps(map[string]any{
+			"count": func() int {
 				n++
-				return fmt.Sprintln(n), nil
+				return n
 			},
-			"say": func(_ *script.Script, args []string) (string, error) {
-				return strings.Join(args, "\n") + "\n", nil
+			"say":  func(lines ...string) string { return strings.Join(lines, "\n") + "\n" },
+			"fail": func(_ *script.Script, words []string) error { return errors.New(strings.Join(words, " ")) },
+			"typed": func(n uint16, d time.Duration, addrs ...netip.Addr) string {
+				return fmt.Sprintln(n, d, addrs)
 			},
-			"fail": func(_ *script.Script, args []string) (string, error) {
-				return "", errors.New(strings.Join(args, " "))
-			},
-		}, nil
+		}), nil
 	}
 	script.Run(t, script.Suite{Patience: time.Minute, Condition: known, Setup: setup})
 }

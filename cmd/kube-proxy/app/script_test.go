@@ -30,54 +30,49 @@ import (
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Setup: func(*script.Env) (map[string]script.Command, error) {
 		var pages http.Handler
-		request := func(method string) script.Command {
-			return func(_ *script.Script, args []string) (string, error) {
-				accept, body := strings.Join(args[1:], " "), ""
+		request := func(method string) any {
+			return func(path string, args ...string) string {
+				accept, body := strings.Join(args, " "), ""
 				if method != http.MethodGet {
 					accept, body = "", accept
 				}
-				return request(pages, method, args[0], accept, body), nil
+				return request(pages, method, path, accept, body)
 			}
 		}
-		return map[string]script.Command{
+		return script.Steps(map[string]any{
 			"kube-proxy":  runProgram,
 			"rest-config": restConfig,
-			"start": func(_ *script.Script, args []string) (string, error) {
-				pages = pagesOf(t, statusOptions(t, args...))
-				return "", nil
-			},
-			"start-flagz": func(*script.Script, []string) (string, error) {
+			"start":       func(flags ...string) { pages = pagesOf(t, statusOptions(t, flags...)) },
+			"start-flagz": func() {
 				pages = flagz(func() map[string]string {
 					return map[string]string{"v": "2", "config": "/var/lib/config.conf", "empty": ""}
 				})
-				return "", nil
 			},
 			"get": request(http.MethodGet), "put": request(http.MethodPut), "post": request(http.MethodPost),
 			"delete": request(http.MethodDelete),
-			"verbosity": func(*script.Script, []string) (string, error) {
-				v := 0
-				for klog.V(klog.Level(v + 1)).Enabled() {
+			"verbosity": func() (v klog.Level) {
+				for klog.V(v + 1).Enabled() {
 					v++
 				}
-				return fmt.Sprintln(v), nil
+				return v
 			},
-			"metrics": func(_ *script.Script, args []string) (text string, err error) {
-				families := scrape(t, pages, args[0])
-				if len(args) == 1 {
-					return fmt.Sprintf("%d metrics\n", len(families)), nil
+			"metrics": func(path string, names ...string) (text string) {
+				families := scrape(t, pages, path)
+				if len(names) == 0 {
+					return fmt.Sprintf("%d metrics\n", len(families))
 				}
-				for _, name := range args[1:] {
+				for _, name := range names {
 					for _, m := range families[name].GetMetric() {
 						text += fmt.Sprintln(name, m.GetCounter().GetValue()+m.GetGauge().GetValue())
 					}
 				}
-				return text, nil
+				return text
 			},
-		}, nil
+		}), nil
 	}})
 }
 
-func runProgram(_ *script.Script, args []string) (string, error) {
+func runProgram(args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	if code := Main(args, &stdout, &stderr); code != 0 {
 		return "", fmt.Errorf("exit code %d: %s", code, singleLine(strings.TrimSuffix(stderr.String(), "\n")))
@@ -93,12 +88,11 @@ func singleLine(text string) string {
 	return text
 }
 
-func restConfig(s *script.Script, args []string) (string, error) {
-	file := args[0]
+func restConfig(s *script.Script, file string, master ...string) (string, error) {
 	if _, err := os.Stat(s.MkAbs(file)); file != "" && err == nil {
 		file = s.MkAbs(file)
 	}
-	c, err := loadRESTConfig(file, strings.Join(args[1:], ""))
+	c, err := loadRESTConfig(file, strings.Join(master, ""))
 	if err != nil {
 		return "", errors.New(singleLine(err.Error()))
 	}

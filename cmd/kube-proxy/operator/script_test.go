@@ -33,26 +33,20 @@ func TestScripts(t *testing.T) {
 	os.Setenv("KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK", "1")
 	script.Run(t, script.Suite{Namespace: true, Setup: func(e *script.Env) (map[string]script.Command, error) {
 		t := e.T.(*testing.T)
-		do := func(f func(t *testing.T)) script.Command {
-			return func(*script.Script, []string) (string, error) {
-				f(t)
-				return "", nil
-			}
-		}
-		return map[string]script.Command{
-			"node":              do(func(t *testing.T) { tabletest.NewNode(t) }),
-			"serve":             do(func(t *testing.T) { serve(t, table.Config{Rules: tabletest.Rules()}) }),
-			"serve-manifests":   do(func(t *testing.T) { serveManifests(t, "testdata/cluster", tabletest.Rules()) }),
-			"drop-capabilities": do(dropCapabilities),
-			"proxy": func(s *script.Script, args []string) (string, error) {
+		return script.Steps(map[string]any{
+			"node":              func() { tabletest.NewNode(t) },
+			"serve":             func() { serve(t, table.Config{Rules: tabletest.Rules()}) },
+			"serve-manifests":   func() { serveManifests(t, "testdata/cluster", tabletest.Rules()) },
+			"drop-capabilities": func() { dropCapabilities(t) },
+			"proxy": func(s *script.Script, args []string) error {
 				pages, err := pagesOf(s, args)
 				if err == nil {
 					listen(t, pages...)
 				}
-				return "", err
+				return err
 			},
-			"nftproxy": func(_ *script.Script, args []string) (string, error) { return run(args...), nil },
-		}, nil
+			"nftproxy": run,
+		}), nil
 	}})
 }
 

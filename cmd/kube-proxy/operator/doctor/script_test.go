@@ -43,10 +43,10 @@ func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Namespace: true, Setup: func(e *script.Env) (map[string]script.Command, error) {
 		s := &state{t: e.T}
 		s.config.ProxyError = errors.New("nothing listens")
-		return map[string]script.Command{
+		return script.Steps(map[string]any{
 			"node": s.node, "proxy": s.proxy, "services": s.services, "busy": s.busy, "root": s.root,
 			"check": s.check, "iptables": s.iptables,
-		}, nil
+		}), nil
 	}})
 }
 
@@ -63,41 +63,41 @@ type state struct {
 	config doctor.Config
 }
 
-func (s *state) node(_ *script.Script, args []string) (string, error) {
+func (s *state) node(options ...string) error {
 	rules, hosts := tabletest.Rules(), 0
-	for _, arg := range args {
+	for _, arg := range options {
 		if n, ok := strings.CutPrefix(arg, "hosts="); ok {
 			hosts, _ = strconv.Atoi(n)
 			continue
 		}
 		detect, ok := detections[arg]
 		if !ok {
-			return "", fmt.Errorf("unknown option %s", arg)
+			return fmt.Errorf("unknown option %s", arg)
 		}
 		rules.DetectLocal = detect
 	}
 	healthyWith(s.t, rules, hosts)
-	return "", nil
+	return nil
 }
 
-func (s *state) proxy(sc *script.Script, args []string) (string, error) {
+func (s *state) proxy(sc *script.Script, files ...string) error {
 	s.config.Proxy, s.config.ProxyError = new(answer.ProxyStatus), nil
-	if len(args) == 0 {
-		return "", nil
+	if len(files) == 0 {
+		return nil
 	}
-	return "", yaml.UnmarshalStrict([]byte(sc.ReadFile(args[0])), s.config.Proxy)
+	return yaml.UnmarshalStrict([]byte(sc.ReadFile(files[0])), s.config.Proxy)
 }
 
-func (s *state) services(sc *script.Script, args []string) (string, error) {
+func (s *state) services(sc *script.Script, file string) error {
 	tables, err := table.New(table.Config{Rules: tabletest.Rules()}, nft.IPv4, nft.IPv6)
 	if err != nil {
-		return "", err
+		return err
 	}
 	views := make(map[cluster.ServiceName]*table.ServiceView)
-	for text := range strings.SplitSeq(sc.ReadFile(args[0]), "---\n") {
+	for text := range strings.SplitSeq(sc.ReadFile(file), "---\n") {
 		var object corev1.Service
 		if err := yaml.UnmarshalStrict([]byte(text), &object); err != nil {
-			return "", err
+			return err
 		}
 		for _, t := range tables {
 			svc := translate.ParseService(&object).Service
@@ -118,26 +118,19 @@ func (s *state) services(sc *script.Script, args []string) (string, error) {
 			}
 		}
 	}
-	return "", nil
+	return nil
 }
 
-func (s *state) busy(*script.Script, []string) (string, error) {
+func (s *state) busy() {
 	s.config.Services = func(context.Context) iter.Seq2[*table.ServiceView, error] {
 		return func(yield func(*table.ServiceView, error) bool) { yield(nil, errors.New("busy")) }
 	}
-	return "", nil
 }
 
-func (s *state) root(sc *script.Script, args []string) (string, error) {
-	s.config.Root = sc.MkAbs(args[0])
-	return "", nil
-}
+func (s *state) root(sc *script.Script, dir string) { s.config.Root = sc.MkAbs(dir) }
 
-func (s *state) check(_ *script.Script, args []string) (string, error) {
-	return s.checkResult(args[0], args[1], strings.Join(args[2:], " "))
-}
-
-func (s *state) checkResult(check, result, contains string) (string, error) {
+func (s *state) check(check, result string, words ...string) (string, error) {
+	contains := strings.Join(words, " ")
 	for _, f := range doctor.Run(context.Background(), s.config).Findings {
 		if f.Check != check {
 			continue
@@ -155,18 +148,18 @@ func (s *state) checkResult(check, result, contains string) (string, error) {
 	return "", errors.New("no such check")
 }
 
-func (s *state) iptables(sc *script.Script, args []string) (text string, err error) {
+func (s *state) iptables(sc *script.Script, file, result string, words ...string) (text string, err error) {
 	for _, variant := range []string{"nft", "legacy"} {
-		if _, err := s.node(sc, nil); err != nil {
+		if err := s.node(); err != nil {
 			return "", err
 		}
-		for line := range strings.Lines(sc.ReadFile(args[0])) {
+		for line := range strings.Lines(sc.ReadFile(file)) {
 			command := exec.Command("iptables-"+variant, append([]string{"-w"}, strings.Fields(line)...)...)
 			if out, err := command.CombinedOutput(); err != nil {
 				return "", fmt.Errorf("%s: %w: %s", command, err, out)
 			}
 		}
-		if text, err = s.checkResult("filters", args[1], strings.Join(args[2:], " ")); err != nil {
+		if text, err = s.check("filters", result, words...); err != nil {
 			return "", fmt.Errorf("%s: %w", variant, err)
 		}
 	}

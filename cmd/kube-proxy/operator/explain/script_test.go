@@ -41,10 +41,10 @@ func TestScripts(t *testing.T) {
 	setup := func(e *script.Env) (map[string]script.Command, error) {
 		tabletest.NewNode(e.T)
 		n := &node{t: e.T}
-		return map[string]script.Command{
+		return script.Steps(map[string]any{
 			"sample": n.sample, "apply": n.apply, "nft": n.nft, "explain": n.explain, "outcomes": n.outcomes,
 			"difference": n.difference,
-		}, nil
+		}), nil
 	}
 	script.Run(t, script.Suite{Patience: 10 * time.Second, Setup: setup})
 }
@@ -91,19 +91,19 @@ func (n *node) pass(pass func(cluster.Sink)) (err error) {
 	return err
 }
 
-func (n *node) sample(_ *script.Script, args []string) (string, error) {
+func (n *node) sample(options ...string) error {
 	rules := tabletest.Rules()
-	rules.MasqueradeAll = slices.Contains(args, "masquerade-all")
-	if slices.Contains(args, "localhost") {
+	rules.MasqueradeAll = slices.Contains(options, "masquerade-all")
+	if slices.Contains(options, "localhost") {
 		rules.LocalhostNodePorts = true
 		rules.NodePortAddresses.CIDRs = tabletest.Prefixes("127.0.0.0/8", "::1/128")
 	}
-	return "", n.start(rules)
+	return n.start(rules)
 }
 
-func (n *node) apply(s *script.Script, args []string) (string, error) {
-	return "", n.pass(func(to cluster.Sink) {
-		for _, text := range strings.Split(s.ReadFile(args[0]), "---\n") {
+func (n *node) apply(s *script.Script, file string) error {
+	return n.pass(func(to cluster.Sink) {
+		for _, text := range strings.Split(s.ReadFile(file), "---\n") {
 			var service corev1.Service
 			var slice discoveryv1.EndpointSlice
 			if strings.Contains(text, "kind: EndpointSlice") {
@@ -118,9 +118,8 @@ func (n *node) apply(s *script.Script, args []string) (string, error) {
 	})
 }
 
-func (n *node) nft(_ *script.Script, args []string) (string, error) {
-	tabletest.LoadNFT(n.t, strings.ReplaceAll(strings.Join(args, " "), `\n`, "\n"))
-	return "", nil
+func (n *node) nft(words ...string) {
+	tabletest.LoadNFT(n.t, strings.ReplaceAll(strings.Join(words, " "), `\n`, "\n"))
 }
 
 // parseQuery parses "DESTINATION PROTOCOL from SOURCE".
@@ -169,7 +168,7 @@ func mustExpect(t testing.TB, tab *table.Table) *table.Expected {
 	return expected
 }
 
-func (n *node) explain(_ *script.Script, args []string) (string, error) {
+func (n *node) explain(args ...string) (string, error) {
 	query, wide := strings.CutPrefix(strings.Join(args, " "), "wide ")
 	r, err := n.ask(query, nil)
 	if err != nil {
@@ -180,7 +179,7 @@ func (n *node) explain(_ *script.Script, args []string) (string, error) {
 	return text.String(), nil
 }
 
-func (n *node) outcomes(_ *script.Script, args []string) (text string, err error) {
+func (n *node) outcomes(args ...string) (text string, err error) {
 	r, err := n.ask(strings.Join(args, " "), nil)
 	if err != nil {
 		return "", err
@@ -198,7 +197,7 @@ func (n *node) outcomes(_ *script.Script, args []string) (text string, err error
 	return text, nil
 }
 
-func (n *node) difference(_ *script.Script, args []string) (string, error) {
+func (n *node) difference(args ...string) (string, error) {
 	r, err := n.ask(strings.Join(args, " "), &explain.Desired{})
 	if err != nil || r.Difference == nil {
 		return "", err

@@ -34,11 +34,11 @@ func TestScripts(t *testing.T) {
 		s.server.dir = filepath.Join(e.WorkDir, "nftproxy")
 		e.Setenv("DIR", s.server.dir)
 		e.Setenv("SOCKET", s.server.path())
-		return map[string]script.Command{
+		return script.Steps(map[string]any{
 			"listen": s.listen, "stop": s.stop, "try-listen": s.tryListen, "stale-socket": s.staleSocket,
 			"hung-socket": s.hungSocket, "fail": s.fail, "ask": s.ask, "ask-objects": s.askObjects,
 			"ask-future": s.askFuture,
-		}, nil
+		}), nil
 	}
 	script.Run(t, script.Suite{Patience: 10 * time.Second, Setup: setup})
 }
@@ -50,62 +50,58 @@ type story struct {
 	stops  []func()
 }
 
-func (s *story) listen(_ *script.Script, args []string) (string, error) {
+func (s *story) listen(names ...string) {
 	server := s.server
-	if len(args) > 0 {
-		server = newTestServer(s.t, &fakeProxy{objects: []string{args[0] + "/x"}})
+	if len(names) > 0 {
+		server = newTestServer(s.t, &fakeProxy{objects: []string{names[0] + "/x"}})
 		server.dir = s.server.dir
 	}
 	s.stops = append(s.stops, start(s.t, server))
-	return "", nil
 }
 
-func (s *story) stop(*script.Script, []string) (string, error) {
-	s.stops[0]()
-	return "", nil
-}
+func (s *story) stop() { s.stops[0]() }
 
-func (s *story) tryListen(sc *script.Script, args []string) (string, error) {
+func (s *story) tryListen(sc *script.Script, parents ...string) error {
 	dir := s.server.dir
-	if len(args) > 0 {
-		dir = filepath.Join(sc.MkAbs(args[0]), "nftproxy")
+	if len(parents) > 0 {
+		dir = filepath.Join(sc.MkAbs(parents[0]), "nftproxy")
 	}
 	l, err := listen(dir, s.server.namespace)
 	if err == nil {
 		l.Close()
 	}
-	return "", oneLine(err)
+	return oneLine(err)
 }
 
-func (s *story) staleSocket(sc *script.Script, args []string) (string, error) {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: sc.MkAbs(args[0])})
+func (s *story) staleSocket(sc *script.Script, file string) error {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: sc.MkAbs(file)})
 	if err != nil {
-		return "", err
+		return err
 	}
 	l.SetUnlinkOnClose(false)
 	if err := l.Close(); err != nil {
-		return "", err
+		return err
 	}
 	// A child of another test can have the descriptor until it executes.
 	for {
-		conn, err := net.Dial("unix", sc.MkAbs(args[0]))
+		conn, err := net.Dial("unix", sc.MkAbs(file))
 		if err != nil {
-			return "", nil
+			return nil
 		}
 		conn.Close()
 	}
 }
 
-func (s *story) hungSocket(sc *script.Script, args []string) (string, error) {
-	l, err := net.Listen("unix", sc.MkAbs(args[0]))
+func (s *story) hungSocket(sc *script.Script, file string) error {
+	l, err := net.Listen("unix", sc.MkAbs(file))
 	if err == nil {
 		s.t.Cleanup(func() { l.Close() })
 	}
-	return "", err
+	return err
 }
 
-func (s *story) fail(_ *script.Script, args []string) (string, error) {
-	switch args[0] {
+func (s *story) fail(how string) {
+	switch how {
 	case "not-found":
 		s.proxy.err = fmt.Errorf("c/z: %w", errNoObject)
 	case "deadline":
@@ -113,36 +109,35 @@ func (s *story) fail(_ *script.Script, args []string) (string, error) {
 	case "broken":
 		s.proxy.broken = true
 	}
-	return "", nil
 }
 
-func (s *story) client(sc *script.Script, args []string) *Client {
-	if len(args) > 0 {
-		return &Client{Path: sc.MkAbs(args[0])}
+func (s *story) client(sc *script.Script, files ...string) *Client {
+	if len(files) > 0 {
+		return &Client{Path: sc.MkAbs(files[0])}
 	}
 	return &Client{Path: s.server.path()}
 }
 
-func (s *story) ask(sc *script.Script, args []string) (string, error) {
+func (s *story) ask(sc *script.Script, files ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
 	defer cancel()
-	o, err := askName.AskOne(ctx, s.client(sc, args), struct{}{})
+	o, err := askName.AskOne(ctx, s.client(sc, files...), struct{}{})
 	if err != nil {
 		return "", oneLine(err)
 	}
 	return o.Name + "\n", nil
 }
 
-func (s *story) askObjects(sc *script.Script, args []string) (string, error) {
-	all, err := names(s.t, s.client(sc, nil), strings.Join(args, ""))
+func (s *story) askObjects(sc *script.Script, end ...string) (string, error) {
+	all, err := names(s.t, s.client(sc), strings.Join(end, ""))
 	return strings.Join(append(all, ""), "\n"), oneLine(err)
 }
 
-func (s *story) askFuture(sc *script.Script, _ []string) (string, error) {
+func (s *story) askFuture(sc *script.Script) error {
 	future := askName
 	future.Path = "/v1/future"
-	_, err := future.AskOne(s.t.Context(), s.client(sc, nil), struct{}{})
-	return "", oneLine(err)
+	_, err := future.AskOne(s.t.Context(), s.client(sc), struct{}{})
+	return oneLine(err)
 }
 
 // oneLine returns an error that is one line, and that names its kind.
