@@ -21,6 +21,7 @@ func TestDamage(t *testing.T) {
 	}
 	for _, damage := range damages.Files {
 		t.Run(damage.Name, func(t *testing.T) {
+			t.Parallel()
 			tabletest.NewNode(t)
 			n := newNode(t, tabletest.Rules())
 			tabletest.LoadNFT(t, string(damage.Data))

@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-const hashClients = 10_000
+const hashClients = 5000
 
 func numbered(a, b byte, i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{a, b, byte(i >> 8), byte(i)})
@@ -65,9 +65,10 @@ func choices(t *testing.T, tab *table.Table) (chosen []netip.AddrPort) {
 	return chosen
 }
 
-// 10,000 clients have the same of 10 endpoints on three nodes, which learned
+// 5,000 clients have the same of 10 endpoints on three nodes, which learned
 // the endpoints in different orders.
 func TestHashesOfNodes(t *testing.T) {
+	t.Parallel()
 	first := choices(t, hashingNode(t, "node1", nil, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9))
 	second := choices(t, hashingNode(t, "node2", nil, 12, 9, 8, 11, 7, 6, 5, 4, 10, 3, 2, 1, 0))
 	third := choices(t, hashingNode(t, "node3", nil, 20, 4, 9, 0, 7, 2, 5, 1, 8, 3, 6))
@@ -98,6 +99,7 @@ func TestHashesOfNodes(t *testing.T) {
 
 // A canary with a weight of 5 % gets 5 ± 1 % of clients.
 func TestHashesWithWeights(t *testing.T) {
+	t.Parallel()
 	canary, n := netip.AddrPortFrom(numbered(10, 244, 1), 8080), 0
 	for _, to := range choices(t, hashingNode(t, "node1", []int{95, 5}, 0, 1)) {
 		if to == canary {

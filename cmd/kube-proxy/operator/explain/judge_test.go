@@ -149,10 +149,10 @@ func TestRandomClusters(t *testing.T) {
 	}
 	var mu sync.Mutex
 	seen, states, connections, began := make(map[ruleset.Reason]int), 0, 0, time.Now()
-	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
-		t.Run(f.String(), func(t *testing.T) {
+	t.Run("clusters", func(t *testing.T) {
+		for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
 			for seed := *firstCluster; seed < *firstCluster+*clusters; seed++ {
-				t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Run(fmt.Sprint(f, "/", seed), func(t *testing.T) {
 					t.Parallel()
 					j := newJudge(t, f, seed)
 					for range 10 {
@@ -166,8 +166,8 @@ func TestRandomClusters(t *testing.T) {
 					}
 				})
 			}
-		})
-	}
+		}
+	})
 	perMinute := float64(states) / time.Since(began).Minutes()
 	t.Logf("%d states, %d connections, %.0f states a minute", states, connections, perMinute)
 	for _, reason := range []ruleset.Reason{
