@@ -5,11 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"slices"
-	"sync/atomic"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,23 +23,25 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
+	"github.com/nftproxy/nftproxy/test/script"
 )
 
 // eventAPI is an API server that keeps events. It runs without a network.
 type eventAPI struct {
-	requests []string // method and note
+	mu       sync.Mutex // guards the fields below
+	state    string     // up, down (no request reaches it), lossy (no response arrives), or its status
+	broken   string     // namespace in which each request fails
+	failures int        // requests for this namespace
+	requests []string   // method and note
 	events   map[string]eventsv1.Event
-	broken   string // namespace in which each request fails
-	failures int    // requests for this namespace
-
-	down   atomic.Bool  // no request reaches it
-	lossy  atomic.Bool  // no response arrives
-	status atomic.Int32 // of every response, if not 0
 }
 
 func (a *eventAPI) RoundTrip(r *http.Request) (*http.Response, error) {
-	if a.down.Load() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.state == "down" {
 		return nil, errors.New("connection refused")
 	}
 	body, err := io.ReadAll(r.Body)
@@ -44,7 +49,7 @@ func (a *eventAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	code := a.handle(r.Method, r.URL.Path, body)
-	if a.lossy.Load() {
+	if a.state == "lossy" {
 		return nil, errors.New("connection reset by peer")
 	}
 	return &http.Response{
@@ -64,8 +69,8 @@ func (a *eventAPI) handle(method, path string, body []byte) (code int) {
 	if err := json.Unmarshal(body, &event); err != nil {
 		return http.StatusUnprocessableEntity
 	}
-	if status := a.status.Load(); status != 0 {
-		return int(status)
+	if status, err := strconv.Atoi(a.state); err == nil {
+		return status
 	}
 	if a.broken != "" && event.Namespace == a.broken {
 		a.failures++
@@ -82,187 +87,188 @@ func (a *eventAPI) handle(method, path string, body []byte) (code int) {
 	return http.StatusOK
 }
 
-// only returns the only event.
-func (a *eventAPI) only(t *testing.T) eventsv1.Event {
-	t.Helper()
-	if len(a.events) != 1 {
-		t.Fatalf("got %d events, want 1", len(a.events))
-	}
-	for _, e := range a.events {
-		return e
-	}
-	panic("unreachable")
+// eventStory is a script about a running eventRecorder.
+type eventStory struct {
+	*eventRecorder
+	api *eventAPI
 }
 
-// testSender calls f with an API server and a running eventRecorder. Time
-// passes when all of them wait.
-func testSender(t *testing.T, f func(api *eventAPI, s *eventRecorder)) {
-	synctest.Test(t, func(t *testing.T) {
-		api := &eventAPI{events: make(map[string]eventsv1.Event)}
-		client, err := apiclient.New(&rest.Config{
-			Transport: api, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+// TestEvents runs the scripts about events, with a fake clock. These are their
+// steps. OBJECT is NAMESPACE/NAME.
+//
+//	start NODE                   records that a proxy starts
+//	record KIND OBJECT NOTE      records an event within the limits
+//	conflicts FIRST STEP N [PAUSE]  records N conflicts within the limits: of Services FIRST, FIRST+STEP, …
+//	                             of ten namespaces, with pauses
+//	warn OBJECT NOTE [N [PAUSE]] records N equal events without limits
+//	api up|down|lossy|STATUS     sets what happens to requests
+//	break NAMESPACE              makes the requests for a namespace fail
+//	forget                       makes the API server delete its events
+//	pass DURATION
+//	events, objects              prints the events of the API server: number and time, or their objects
+//	requests                     prints the requests since the last time
+//	sent LEAST MOST              compares their number
+//	failures, pending            prints numbers of requests that failed, and events that wait
+//	logged TEXT                  prints the number of lines in the log
+func TestEvents(t *testing.T) {
+	var mu sync.Mutex
+	var log strings.Builder
+	klog.SetLogger(funcr.New(func(_, line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintln(&log, line)
+	}, funcr.Options{}))
+	t.Cleanup(klog.ClearLogger)
+	setup := func(e *script.Env) (map[string]script.Command, error) {
+		s, err := newEventStory(e.T)
+		steps := script.Steps(map[string]any{
+			"start": s.start, "record": s.record, "conflicts": s.conflicts, "warn": s.warn, "api": s.setState,
+			"break": s.breakNamespace, "forget": s.forget, "pass": pass, "events": s.listed, "objects": s.objects,
+			"requests": s.taken, "sent": s.sent, "failures": s.failures,
+			"pending": func() int { return maxPending - s.pending.Left() },
+			"logged": func(text string) int {
+				mu.Lock()
+				defer mu.Unlock()
+				return strings.Count(log.String(), text)
+			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := newEventRecorder(client.Events)
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			s.run(ctx)
-			close(done)
-		}()
-		f(api, s)
-		stop()
-		<-done
-	})
+		return steps, err
+	}
+	script.Run(t, script.Suite{Dir: "testdata/events", FakeClock: true, Setup: setup})
 }
 
-// recordWarning records a warning about a Service in the namespace default.
-func recordWarning(s *eventRecorder, name, note string) { recordWarningIn(s, "default", name, note) }
+// newEventStory runs an eventRecorder until the test ends.
+func newEventStory(t testing.TB) (*eventStory, error) {
+	api := &eventAPI{state: "up", events: make(map[string]eventsv1.Event)}
+	client, err := apiclient.New(&rest.Config{
+		Transport: api, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := newEventRecorder(client.Events)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { r.run(ctx) })
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	return &eventStory{r, api}, nil
+}
 
-func recordWarningIn(s *eventRecorder, namespace, name, note string) {
-	s.add(&corev1.ObjectReference{Kind: "Service", Namespace: namespace, Name: name},
-		corev1.EventTypeWarning, "AddressConflict", "ProgramServices", note)
+func pass(d time.Duration) {
+	time.Sleep(d)
 	synctest.Wait()
 }
 
-func TestSendEvent(t *testing.T) {
-	testSender(t, func(api *eventAPI, s *eventRecorder) {
-		s.add(nodeReference("n1"), corev1.EventTypeNormal, "Starting", "StartKubeProxy", "")
-		synctest.Wait()
-		e := api.only(t)
-		if e.Namespace != "default" || e.Regarding.Name != "n1" || e.Reason != "Starting" ||
-			e.Action != "StartKubeProxy" ||
-			e.Type != corev1.EventTypeNormal || e.ReportingController != "kube-proxy" || e.EventTime.IsZero() {
-			t.Errorf("got event %+v", e)
-		}
-	})
+func (s *eventStory) start(node string) {
+	s.recordStart(node)
+	synctest.Wait()
 }
 
-// Equal events are one object with a counter, until it is deleted or there
-// was none for a while.
-func TestEventSeries(t *testing.T) {
-	const create, count = "POST ", "PATCH "
-	testSender(t, func(api *eventAPI, s *eventRecorder) {
-		for range 3 {
-			recordWarning(s, "web", "a")
-			time.Sleep(seriesEnd)
-		}
-		e := api.only(t)
-		if e.Series == nil || e.Series.Count != 3 || e.Series.LastObservedTime.Sub(e.EventTime.Time) != 2*seriesEnd {
-			t.Errorf("got series %+v since %v, want 3 events", e.Series, e.EventTime)
-		}
-		recordWarning(s, "web", "b")
-		clear(api.events)
-		recordWarning(s, "web", "b")
-		time.Sleep(seriesEnd + time.Second)
-		recordWarning(s, "web", "b")
-		want := []string{create + "a", count + "a", count + "a", create + "b", create + "b", create + "b"}
-		if !slices.Equal(api.requests, want) {
-			t.Errorf("got requests %q, want %q", api.requests, want)
-		}
+func (s *eventStory) record(kind, object, note string) {
+	namespace, name, _ := strings.Cut(object, "/")
+	s.Record(cluster.Event{
+		Kind: kind, Namespace: namespace, Name: name, UID: "u", Reason: cluster.ReasonRefused, Note: note,
 	})
+	synctest.Wait()
 }
 
-// Events wait for an API server that is unreachable. A namespace alone has half
-// of the places; what it has too much takes none of another one.
-func TestEventsWithoutAPIServer(t *testing.T) {
-	testSender(t, func(api *eventAPI, s *eventRecorder) {
-		api.down.Store(true)
-		for range maxPending + 10 {
-			recordWarning(s, "web", "a")
+func (s *eventStory) conflicts(first, step, n int, pause ...time.Duration) {
+	for i := range n {
+		for _, d := range pause {
+			time.Sleep(d)
 		}
-		recordWarning(s, "web", "dropped")
-		recordWarningIn(s, "other", "web", "not dropped")
-		api.down.Store(false)
-		time.Sleep(minPause)
-		synctest.Wait()
-		if len(api.events) != 2 {
-			t.Errorf("got %d events, want one of each namespace", len(api.events))
-		}
-		maps.DeleteFunc(api.events, func(_ string, e eventsv1.Event) bool { return e.Note == "not dropped" })
-		if e := api.only(t); e.Series == nil || e.Series.Count != maxPending/2 {
-			t.Errorf("got series %+v, want %d events", e.Series, maxPending/2)
-		}
-		recordWarning(s, "api", "not dropped")
-		if len(api.events) != 2 {
-			t.Errorf("got %d events, want another one", len(api.events))
-		}
-	})
-}
-
-// An event that always fails is tried a limited number of times, and does not
-// delay or displace others. The log mentions it twice.
-func TestFailingEvent(t *testing.T) {
-	var lines []string
-	klog.SetLogger(funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
-	defer klog.ClearLogger()
-	testSender(t, func(api *eventAPI, s *eventRecorder) {
-		api.broken = "broken"
-		recordWarningIn(s, "broken", "web", "a")
-		for i := range 2000 {
-			recordWarning(s, "web", "b")
-			if e := api.only(t); e.Note != "b" || e.Series == nil && i > 0 || e.Series != nil &&
-				int(e.Series.Count) != i+1 {
-				t.Fatalf("got event %+v, want %d of others", e, i+1)
-			}
-			time.Sleep(10 * time.Second)
-		}
-		if api.failures != 12 || s.pending.Left() != maxPending {
-			t.Errorf("got %d requests and %d pending events, want 12 and 0", api.failures, maxPending-s.pending.Left())
-		}
-	})
-	if len(lines) != 2 {
-		t.Errorf("got log %q, want 2 lines", lines)
+		s.Record(conflict(first + i*step))
 	}
+	synctest.Wait()
 }
 
-// An event that the API server rejects does not delay others. Events wait for
-// an API server that is overloaded or fails.
-func TestStatusOfEventAPI(t *testing.T) {
-	for status, waits := range map[int32]bool{
-		http.StatusForbidden: false, http.StatusNotFound: false, http.StatusConflict: false,
-		http.StatusUnprocessableEntity: false,
-		http.StatusTooManyRequests:     true, http.StatusInternalServerError: true, http.StatusServiceUnavailable: true,
-		http.StatusGatewayTimeout: true,
-	} {
-		t.Run(http.StatusText(int(status)), func(t *testing.T) {
-			testSender(t, func(api *eventAPI, s *eventRecorder) {
-				api.status.Store(status)
-				recordWarning(s, "web", "a")
-				api.status.Store(0)
-				want := "a"
-				if !waits {
-					recordWarning(s, "web", "b")
-					want = "b"
-				}
-				time.Sleep(minPause)
-				synctest.Wait()
-				api.only(t)
-				time.Sleep(time.Hour)
-				synctest.Wait()
-				if e := api.only(t); e.Note != want || s.pending.Left() != maxPending {
-					t.Errorf("got event %q and %d pending ones, want %s and none",
-						e.Note, maxPending-s.pending.Left(), want)
-				}
-			})
-		})
+// warn records a warning about a Service, with its namespace as the reason.
+func (s *eventStory) warn(object, note string, args ...string) error {
+	times, pause := 1, time.Duration(0)
+	var errs [2]error
+	if len(args) > 0 {
+		times, errs[0] = strconv.Atoi(args[0])
 	}
+	if len(args) > 1 {
+		pause, errs[1] = time.ParseDuration(args[1])
+	}
+	namespace, name, _ := strings.Cut(object, "/")
+	for range times {
+		s.add(&corev1.ObjectReference{Kind: "Service", Namespace: namespace, Name: name},
+			corev1.EventTypeWarning, "In-"+namespace, "ProgramServices", note)
+		pass(pause)
+	}
+	return errors.Join(errs[:]...)
 }
 
-// If the response to the creation of an event is lost, the event exists when it
-// is sent again. Equal events are then added to it.
-func TestLostResponse(t *testing.T) {
-	testSender(t, func(api *eventAPI, s *eventRecorder) {
-		api.lossy.Store(true)
-		recordWarning(s, "web", "a")
-		api.lossy.Store(false)
-		time.Sleep(minPause)
-		synctest.Wait()
-		recordWarning(s, "web", "a")
-		if e := api.only(t); e.Series == nil || e.Series.Count != 2 {
-			t.Errorf("got series %+v, want 2 events", e.Series)
+func (s *eventStory) setState(state string) {
+	s.api.mu.Lock()
+	defer s.api.mu.Unlock()
+	s.api.state = state
+}
+
+func (s *eventStory) breakNamespace(name string) {
+	s.api.mu.Lock()
+	defer s.api.mu.Unlock()
+	s.api.broken = name
+}
+
+func (s *eventStory) forget() {
+	s.api.mu.Lock()
+	defer s.api.mu.Unlock()
+	clear(s.api.events)
+}
+
+// lines returns a line for each event, in order.
+func (s *eventStory) lines(text func(*eventsv1.Event) string) string {
+	s.api.mu.Lock()
+	defer s.api.mu.Unlock()
+	var all []string
+	for e := range maps.Values(s.api.events) {
+		all = append(all, text(&e)+"\n")
+	}
+	slices.Sort(all)
+	return strings.Join(all, "")
+}
+
+func (s *eventStory) listed() string {
+	return s.lines(func(e *eventsv1.Event) string {
+		text := fmt.Sprintf("%s/%s %s", e.Namespace, e.Regarding.Name, e.Note)
+		if e.Series != nil {
+			text += fmt.Sprintf(" %d in %v", e.Series.Count, e.Series.LastObservedTime.Sub(e.EventTime.Time))
 		}
+		return text
 	})
+}
+
+func (s *eventStory) objects() string {
+	return s.lines(func(e *eventsv1.Event) string {
+		r := &e.Regarding
+		return fmt.Sprint(e.Namespace, ": ", e.Type, " ", e.Reason, " ", e.Action, " of ", r.APIVersion, " ", r.Kind, " ",
+			r.Namespace, "/", r.Name, " ", r.UID, " by ", e.ReportingController, " at ", e.EventTime.Unix())
+	})
+}
+
+// taken returns the requests since it was called last.
+func (s *eventStory) taken() string {
+	s.api.mu.Lock()
+	defer s.api.mu.Unlock()
+	defer func() { s.api.requests = nil }()
+	return strings.Join(s.api.requests, "\n") + "\n"
+}
+
+func (s *eventStory) sent(least, most int) error {
+	if n := strings.Count(s.taken(), " "); n < least || n > most {
+		return fmt.Errorf("got %d requests, want %d to %d", n, least, most)
+	}
+	return nil
+}
+
+func (s *eventStory) failures() int {
+	s.api.mu.Lock()
+	defer s.api.mu.Unlock()
+	return s.api.failures
 }

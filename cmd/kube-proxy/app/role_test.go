@@ -122,8 +122,10 @@ func TestRole(t *testing.T) {
 		defer stop()
 		events := newEventRecorder(client.Events)
 		go events.run(ctx)
-		recordWarning(events, "web", "a")
-		recordWarning(events, "web", "a")
+		for range 2 {
+			events.recordStart("n1")
+			synctest.Wait()
+		}
 		if err := source.Run(ctx); err != nil {
 			t.Error(err)
 		}
