@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft/notation"
 )
@@ -54,6 +55,8 @@ func (e *Extension) String() string {
 		return "reject"
 	case e.Target:
 		return "xt target " + notation.Quote(e.Name)
+	case e.Name == "comment":
+		return "comment " + notation.Quote(unix.ByteSliceToString(e.Data))
 	}
 	return "xt match " + notation.Quote(e.Name)
 }

@@ -86,6 +86,8 @@ type TraceEvent struct {
 	// Verdict is the verdict of the rule, or the policy. It is `continue` for a
 	// rule without a verdict.
 	Verdict nft.Verdict
+	// Mark is the mark of the packet.
+	Mark uint32
 	// Packet is set in the first event of each base chain only.
 	Packet *TracedPacket
 }
@@ -119,8 +121,8 @@ func parseTraceEvent(msg nfnetlink.Message) TraceEvent {
 		Family: nft.Family(msg[nfnetlink.MessageHeaderLen]), Table: text(unix.NFTA_TRACE_TABLE),
 		Chain:   text(unix.NFTA_TRACE_CHAIN),
 		Rule:    nfnetlink.Uint64(attr(unix.NFTA_TRACE_RULE_HANDLE)),
-		Verdict: parseVerdict(attr(unix.NFTA_TRACE_VERDICT)),
-		Packet:  parseTracedPacket(attr(unix.NFTA_TRACE_NETWORK_HEADER), attr(unix.NFTA_TRACE_TRANSPORT_HEADER)),
+		Verdict: parseVerdict(attr(unix.NFTA_TRACE_VERDICT)), Mark: number(unix.NFTA_TRACE_MARK),
+		Packet: parseTracedPacket(attr(unix.NFTA_TRACE_NETWORK_HEADER), attr(unix.NFTA_TRACE_TRANSPORT_HEADER)),
 	}
 	if policy := attr(unix.NFTA_TRACE_POLICY); policy != nil {
 		e.Verdict = verdict(policy, "")

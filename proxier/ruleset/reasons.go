@@ -48,6 +48,12 @@ const (
 	OtherTable   Reason = "OtherTable"   // a rule of another table
 	Untranslated Reason = "Untranslated" // a connection that is known and was not translated
 	NotReported  Reason = "NotReported"  // by any rule
+	Unanswered   Reason = "Unanswered"   // a repeated packet
+
+	NetworkPolicy Reason = "NetworkPolicy" // a rule of another table that looks like one
+	LegacyRules   Reason = "LegacyRules"   // of iptables, which report no packets
+	IPsec         Reason = "IPsec"         // policies of the kernel
+	ConntrackFull Reason = "ConntrackFull" // no entry is left for the connection
 )
 
 // Reasons why this node does not deliver a packet after its translation, or the
@@ -112,7 +118,7 @@ func (r Reason) Text(f Facts) string {
 		return "the table has no row with an endpoint of " + f.ServicePort
 	case Unexplained:
 		return f.unexplained()
-	case OtherTable, NotReported:
+	case OtherTable, NetworkPolicy, NotReported:
 		return f.Trace
 	}
 	return cmp.Or(reasonTexts[r], string(r))
@@ -124,6 +130,7 @@ var reasonTexts = map[Reason]string{
 	ExternalPolicy: "externalTrafficPolicy is Cluster",
 	FromNode:       "the client is this node",
 	Hairpin:        "the client is the endpoint",
+	Unanswered:     "the connection is known, and the endpoint has not answered yet",
 	Untranslated:   "the connection is known from before and is not translated, or it is not tracked",
 }
 

@@ -59,7 +59,11 @@ func (s *story) trace(t testing.TB, args []string) (text string) {
 		k.probe(t.Context(), lab.ProbeOptions{Timeout: silence})
 		packet := run.next(t)
 		run.wait(t)
-		text += packet.Answer + "\n" + strings.Join(foreignSteps(packet), "; ") + "\n" + packet.Explain
+		text += packet.Answer + packet.Reason.CodeText() + "\n"
+		if packet.Route.Code != "" {
+			text += packet.Route.Text + packet.Route.CodeText() + "\n"
+		}
+		text += strings.Join(foreignSteps(packet), "; ") + "\n" + packet.Explain
 	}
 	return text
 }

@@ -38,8 +38,10 @@ func newTrace() *cobra.Command {
 			"that refused it, and the rules that it matched. Without a destination it traces packets to all " +
 			"Services; without a running proxy, those to ClusterIPs.\n\n" +
 			"It traces about 10 new connections per second. Its rules are in a table of its own, which the kernel " +
-			"deletes when the command ends, however it ends (Linux 5.12). Rules of legacy iptables do not report " +
-			"packets: a packet that they drop is lost after the last chain that saw it.\n\n" +
+			"deletes when the command ends, however it ends (Linux 5.12). If the kernel does not deliver a packet or " +
+			"the answer, it names the cause: the route, rp_filter, forwarding, the neighbour. " +
+			"Rules of legacy iptables do not report packets: a packet that they drop is lost after the last chain " +
+			"that saw it. docs/troubleshooting.md lists the codes in brackets.\n\n" +
 			"The exit code is 0 if a packet was seen, also if it was refused, and 1 if none was.",
 		Example: "  nftproxy trace svc/default/web\n" +
 			"  nftproxy trace 192.0.2.10:443 --from 198.51.100.7 --count 1\n" +

@@ -117,7 +117,7 @@ func (r *Result) code() string {
 	if !r.alike() {
 		return ""
 	}
-	return codeText(r.Outcomes[0].Reason)
+	return r.Outcomes[0].Reason.CodeText()
 }
 
 // sourceAddress returns what happens to the source address, or the reason of a

@@ -73,7 +73,7 @@ func (p printer) unused(r *Result) {
 		if text = u.Text; u.Node != "" {
 			text += " (" + u.Node + ")"
 		}
-		return u.String(), text + codeText(Reason{Code: ruleset.Reason(u.Reason)})
+		return u.String(), text + Reason{Code: ruleset.Reason(u.Reason)}.CodeText()
 	})
 }
 

@@ -83,6 +83,15 @@ func NewReason(code ruleset.Reason, facts ruleset.Facts) Reason {
 	return Reason{code, code.Text(facts)}
 }
 
+// CodeText returns the code as it follows a text that is printed, "" for a zero
+// Reason. docs/troubleshooting.md lists the codes.
+func (r Reason) CodeText() string {
+	if r.Code == "" {
+		return ""
+	}
+	return " [" + string(r.Code) + "]"
+}
+
 // Step is a rule that a packet reached.
 type Step struct {
 	Chain string `json:"chain"`

@@ -30,7 +30,7 @@ func (k *Kernel) AddWays(r *Result, q Query) error {
 		return err
 	}
 	survey := route.NewSurvey(k.Routes, "/")
-	for _, endpoint := range r.endpointAddrs() {
+	for _, endpoint := range r.Endpoints() {
 		p.Destination = endpoint.Addr()
 		facts, err := survey.Facts(p)
 		if err != nil {
@@ -66,8 +66,8 @@ func (k *Kernel) packet(r *Result, q Query) (p route.Packet, err error) {
 	return p, nil
 }
 
-// endpointAddrs returns the endpoints of the outcomes, at most maxWays.
-func (r *Result) endpointAddrs() (addrs []netip.AddrPort) {
+// Endpoints returns the endpoints of the outcomes, at most maxWays.
+func (r *Result) Endpoints() (addrs []netip.AddrPort) {
 	for _, o := range r.Outcomes {
 		if o.Action == ToEndpoint && !slices.Contains(addrs, o.Endpoint) && len(addrs) < maxWays {
 			addrs = append(addrs, o.Endpoint)
@@ -104,15 +104,6 @@ func (p printer) ways(r *Result) {
 		if name = w.Endpoints[0].String(); len(w.Endpoints) > 1 {
 			name = fmt.Sprintf("%d endpoints", len(w.Endpoints))
 		}
-		return name, w.Text + codeText(w.Cause)
+		return name, w.Text + w.Cause.CodeText()
 	})
-}
-
-// codeText returns the code of a reason, by which docs/troubleshooting.md lists
-// it.
-func codeText(r Reason) string {
-	if r.Code == "" {
-		return ""
-	}
-	return " [" + string(r.Code) + "]"
 }

@@ -79,7 +79,7 @@ type Neighbour uint8
 const (
 	NeighbourUnknown   Neighbour = iota // no entry, or none is needed
 	NeighbourKnown                      // it has answered
-	NeighbourResolving                  // it has not answered yet
+	NeighbourResolving                  // it is asked, and has not answered yet
 	NeighbourFailed                     // it has not answered
 )
 

@@ -78,6 +78,12 @@ func (r *Routes) NodeSource(to netip.Addr) (netip.Addr, error) {
 	return source.Unmap(), nil
 }
 
+// HasIPsec reports whether the kernel has IPsec policies.
+func (r *Routes) HasIPsec() (bool, error) {
+	policies, err := r.handle.XfrmPolicyList(netlink.FAMILY_ALL)
+	return len(policies) > 0, err
+}
+
 // isUnreachable reports whether an error is the answer that the kernel does not
 // route a packet. EXDEV is the error of rp_filter before Linux 6.14, EAGAIN
 // that of a route of type throw.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -15,14 +16,18 @@ import (
 
 // Survey collects facts about packets. It reads interfaces, neighbours and
 // settings once, so it must not be used for long, and not by several
-// goroutines.
+// goroutines. If a neighbour is being asked, it waits a moment for the answer.
 type Survey struct {
 	*Routes
 	root       string
 	links      map[int]*netlink.LinkAttrs
 	neighbours map[neighbourTable]map[netip.Addr]Neighbour
 	settings   map[string]int
+	waited     time.Duration
 }
+
+// patience is how long a Survey waits for answers of neighbours, in all.
+const patience = 300 * time.Millisecond
 
 // neighbourTable identifies the neighbours on an interface.
 type neighbourTable struct{ link, family int }
@@ -231,23 +236,34 @@ func (s *Survey) hop(f *Facts, r netlink.Route) error {
 	if f.There.Via.IsValid() {
 		next = f.There.Via
 	}
-	all, err := s.neighboursOn(out.Index, next)
-	f.Neighbour = all[next]
+	f.Neighbour, err = s.neighbour(out.Index, next)
 	return err
 }
 
-// neighboursOn returns the neighbours on an interface of the family of an
-// address.
-func (s *Survey) neighboursOn(link int, of netip.Addr) (map[netip.Addr]Neighbour, error) {
-	family := unix.AF_INET
-	if of.Is6() {
-		family = unix.AF_INET6
+// neighbour returns the state of a neighbour. It waits for one that is being
+// asked.
+func (s *Survey) neighbour(link int, addr netip.Addr) (Neighbour, error) {
+	const interval = 20 * time.Millisecond
+	for {
+		table := neighbourTable{link, unix.AF_INET}
+		if addr.Is6() {
+			table.family = unix.AF_INET6
+		}
+		all, err := s.neighboursOf(table)
+		if state := all[addr]; state != NeighbourResolving || s.waited >= patience || err != nil {
+			return state, err
+		}
+		time.Sleep(interval)
+		s.waited += interval
+		delete(s.neighbours, table)
 	}
-	table := neighbourTable{link, family}
+}
+
+func (s *Survey) neighboursOf(table neighbourTable) (map[netip.Addr]Neighbour, error) {
 	if known := s.neighbours[table]; known != nil {
 		return known, nil
 	}
-	list, err := s.handle.NeighList(link, family)
+	list, err := s.handle.NeighList(table.link, table.family)
 	if err != nil {
 		return nil, fmt.Errorf("list neighbours: %w", err)
 	}
@@ -265,7 +281,7 @@ func neighbourOf(state int) Neighbour {
 	switch {
 	case state&unix.NUD_FAILED != 0:
 		return NeighbourFailed
-	case state&unix.NUD_INCOMPLETE != 0:
+	case state&(unix.NUD_INCOMPLETE|unix.NUD_PROBE) != 0:
 		return NeighbourResolving
 	}
 	return NeighbourKnown

@@ -43,7 +43,7 @@ func packetOf(p *passage, read readRule) *Packet {
 		k.Steps = append(k.Steps, Step{Table: e.Family.String() + " " + e.Table, Chain: e.Chain, Handle: e.Rule,
 			Rule: rule.Text, Verdict: e.Verdict.String()})
 	}
-	if translated || p.last.Destination != p.first.Destination {
+	if translated && p.toRouting || p.last.Destination != p.first.Destination {
 		k.Endpoint = p.last.Destination
 	}
 	switch p.end {
@@ -71,6 +71,9 @@ func (k *Packet) arrive(p *passage, translated bool) {
 	case k.Repeated:
 		k.Reason = explain.NewReason(ruleset.Untranslated, ruleset.Facts{})
 	}
+	if k.Repeated && k.Action == explain.ToEndpoint {
+		k.Reason = explain.NewReason(ruleset.Unanswered, ruleset.Facts{})
+	}
 }
 
 // stop sets the fate of a packet that a rule or policy stopped.
@@ -84,8 +87,18 @@ func (k *Packet) stop(e notify.TraceEvent, rejectWith string) {
 		k.Action, k.RejectWith = explain.Reject, rejectWith
 	}
 	if !isProxy(e) {
-		k.Reason = explain.NewReason(ruleset.OtherTable, ruleset.Facts{Trace: k.lastStep()})
+		k.Reason = k.byOthers()
 	}
+}
+
+// byOthers is the reason of a packet that a rule or policy of another table
+// stopped, which is the last step.
+func (k *Packet) byOthers() explain.Reason {
+	s, text := k.Steps[len(k.Steps)-1], k.lastStep()
+	if name, ok := explain.PolicyOf(s.Table, s.Chain, s.Rule); ok {
+		return explain.NewReason(ruleset.NetworkPolicy, ruleset.Facts{Trace: text + "; it looks like " + name})
+	}
+	return explain.NewReason(ruleset.OtherTable, ruleset.Facts{Trace: text})
 }
 
 // lastStep describes the last rule or policy, of another table.
@@ -106,30 +119,23 @@ func (k *Packet) vanish(p *passage) {
 		k.Reason = explain.NewReason(ruleset.OtherTable, ruleset.Facts{Trace: k.lastStep()})
 		return
 	}
-	k.Reason = explain.NewReason(ruleset.NotReported, ruleset.Facts{Trace: k.suspects(p)})
-	k.Repeated = false
-}
-
-// suspects returns what can have dropped a packet without a report of
-// nf_tables, by the last chains that saw it.
-func (k *Packet) suspects(p *passage) string {
-	const legacy = "rules of legacy iptables"
 	switch {
 	case p.leftRouting:
-		return "after routing: possible causes are " + legacy + " and IPsec policies"
+		k.lost = afterRouting
+	case p.toRouting:
+		k.lost = atRouting
 	case k.Repeated: // no chain of the proxy
-		return "before the proxy's rules: possible causes are a full table of connection tracking and " + legacy
-	case p.first.In == 0:
-		return "after the proxy's rules: possible causes are no route to the endpoint and " + legacy
+		k.lost = beforeRules
+	default:
+		k.lost = beforeRouting
 	}
-	return "after the proxy's rules: possible causes are no route to the endpoint, rp_filter, forwarding that is " +
-		"off, and " + legacy
+	k.Repeated = false
 }
 
 // explained completes a packet with the reasons of package explain.
 func (k *Packet) explained(r *explain.Result) {
 	k.ServicePort = r.ServicePort
-	if k.Repeated || k.Reason.Code != "" {
+	if k.Repeated || k.Reason.Code != "" || k.Action == Lost {
 		return
 	}
 	for _, o := range r.Outcomes {
@@ -159,6 +165,11 @@ func (k *Packet) is(o explain.Outcome) bool {
 		k.RejectWith == o.RejectWith
 }
 
+// ofOthers reports whether another table stopped the packet.
+func (k *Packet) ofOthers() bool {
+	return k.Reason.Code == ruleset.OtherTable || k.Reason.Code == ruleset.NetworkPolicy
+}
+
 // answer returns the fate in one line.
 func (k *Packet) answer() string {
 	switch {
@@ -166,13 +177,12 @@ func (k *Packet) answer() string {
 		return "lost " + k.Reason.Text
 	case k.Action == Taken:
 		return "taken " + k.Reason.Text
-	case k.Reason.Code == ruleset.OtherTable && k.Action == explain.Drop:
+	case k.ofOthers() && k.Action == explain.Drop:
 		return "dropped " + k.Reason.Text
-	case k.Reason.Code == ruleset.OtherTable && k.Action == explain.Reject:
+	case k.ofOthers() && k.Action == explain.Reject:
 		return fmt.Sprintf("rejected (%s) %s", k.RejectWith, k.Reason.Text)
 	case k.Repeated && k.Action == explain.ToEndpoint:
-		return fmt.Sprintf("endpoint %s again: the connection is known, and the endpoint has not answered yet",
-			k.Endpoint)
+		return fmt.Sprintf("endpoint %s again: %s", k.Endpoint, k.Reason.Text)
 	}
 	return explain.Outcome{
 		Action: k.Action, Endpoint: k.Endpoint, Masqueraded: k.Masqueraded, RejectWith: k.RejectWith, Reason: k.Reason,

@@ -38,6 +38,9 @@ type Packet struct {
 	Repeated   bool           `json:"repeated,omitempty"`
 	RejectWith string         `json:"rejectWith,omitempty"`
 	Reason     explain.Reason `json:"reason,omitzero"`
+	// Route is the cause why a packet that passed all chains, or the answer to
+	// it, does not arrive. It is zero if this node knows none.
+	Route explain.Reason `json:"route,omitzero"`
 	// Final describes the packet when it left the chains, nil if it did not.
 	Final *Final `json:"final,omitempty"`
 	// Explain is the answer of package explain if the outcome is none of those
@@ -45,6 +48,8 @@ type Packet struct {
 	Explain string `json:"explain,omitempty"`
 	// Steps are the rules that the packet matched, in their order.
 	Steps []Step `json:"steps"`
+
+	lost stage // at which the packet was lost
 }
 
 // Final describes a packet after all rules.
@@ -88,7 +93,10 @@ func (k *Packet) Print(w io.Writer, wide bool) {
 	if k.ServicePort != "" {
 		fmt.Fprintf(w, " → %s", k.ServicePort)
 	}
-	fmt.Fprintf(w, "\n\nANSWER  %s\n", k.Answer)
+	fmt.Fprintf(w, "\n\nANSWER  %s%s\n", k.Answer, k.Reason.CodeText())
+	if k.Route.Code != "" {
+		fmt.Fprintf(w, "ROUTE   %s%s\n", k.Route.Text, k.Route.CodeText())
+	}
 	if k.Explain != "" {
 		fmt.Fprintf(w, "EXPLAIN now: %s\n", k.Explain)
 	}

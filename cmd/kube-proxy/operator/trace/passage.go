@@ -16,6 +16,8 @@ type passage struct {
 	first, last notify.TracedPacket // when it entered the first and the last base chain
 	start       string              // the chain that traced it
 	events      []notify.TraceEvent // of the tables of others and of the proxy
+	mark        uint32              // when it was routed
+	toRouting   bool                // passed all chains before routing
 	leftRouting bool                // reached the hook forward, input or postrouting
 	end         ending
 }
@@ -128,6 +130,8 @@ func (p *passage) reach(e notify.TraceEvent) {
 		return
 	}
 	switch e.Chain {
+	case chainPreroutingLast, chainOutputLast:
+		p.toRouting, p.mark = true, e.Mark
 	case chainForward:
 		p.leftRouting = true
 	case chainInput, chainPostrouting:

@@ -82,6 +82,9 @@ func printed(t *testing.T, script string, wide bool) string {
 			packet.Final.Interface = interfaceOf(p.last.Out)
 		}
 		packet.explained(prediction())
+		if packet.lost != 0 {
+			packet.Reason = new(evidence).blame(packet.lost)
+		}
 		packet.Answer = packet.answer()
 		packet.Print(&b, wide)
 	}

@@ -21,6 +21,8 @@ const (
 	chainOutput            = "output"
 	chainPreroutingTracked = "prerouting-tracked"
 	chainOutputTracked     = "output-tracked"
+	chainPreroutingLast    = "prerouting-last"
+	chainOutputLast        = "output-last"
 	chainForward           = "forward"
 	chainInput             = "input"
 	chainPostrouting       = "postrouting"
@@ -79,7 +81,8 @@ func tableOf(f nft.Family, selection *Selection, name string) (*nft.Table, []nft
 }
 
 // baseChains returns the chains that select packets, and those that only report
-// how far a traced packet came.
+// how far a traced packet came. The last chains before routing also report its
+// destination after the translation.
 func (r *rules) baseChains() (chains []*nft.Chain) {
 	if !r.selection.Source.NotOthers {
 		notOwn := nft.NotInInterface("lo") // packets of this node were in the hook output before
@@ -95,6 +98,8 @@ func (r *rules) baseChains() (chains []*nft.Chain) {
 		}
 	}
 	return append(chains,
+		base(chainPreroutingLast, nft.Prerouting, afterOthers),
+		base(chainOutputLast, nft.Output, afterOthers),
 		base(chainForward, nft.Forward, beforeOthers),
 		base(chainInput, nft.Input, afterOthers),
 		base(chainPostrouting, nft.Postrouting, afterOthers))

@@ -166,6 +166,7 @@ func (t *Trace) packet(p *passage) *Packet {
 		result = &explain.Result{Answer: err.Error()}
 	}
 	packet.explained(result)
+	t.locate(packet, p, kernel, result)
 	packet.Answer = packet.answer()
 	return packet
 }
