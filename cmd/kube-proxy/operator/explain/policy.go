@@ -8,7 +8,8 @@ import (
 // policyNames match the names of tables and chains in which network plugins
 // have the rules of NetworkPolicies: Calico, kube-router, Weave Net, kindnet,
 // kube-network-policies, Antrea and Romana.
-var policyNames = regexp.MustCompile(`(?i)^(cali|felix)-|nwplcy|kube-pod-fw|netpol|network-?polic|weave-npc|antrea|romana`)
+var policyNames = regexp.MustCompile(
+	`(?i)^(cali|felix)-|nwplcy|kube-pod-fw|netpol|network-?polic|weave-npc|antrea|romana`)
 
 var (
 	comment = regexp.MustCompile(`comment "([^"]*)"`)

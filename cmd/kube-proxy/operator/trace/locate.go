@@ -9,12 +9,11 @@ import (
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/xtables"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // locate finds the cause for the loss of a packet, or why one that passed all
 // chains does not arrive. What cannot be read counts as no cause.
-func (t *Trace) locate(k *Packet, p *passage, kernel *explain.Kernel, result *explain.Result) {
+func (k *Packet) locate(p *passage, kernel *explain.Kernel, asked explain.Query, result *explain.Result) {
 	q := route.Packet{Source: k.Source.Addr(), OfNode: p.first.In == 0, In: k.Interface, Mark: p.mark}
 	switch {
 	case k.Final != nil && k.Endpoint.IsValid():
@@ -24,9 +23,7 @@ func (t *Trace) locate(k *Packet, p *passage, kernel *explain.Kernel, result *ex
 		e.endpoints = []netip.AddrPort{k.Endpoint}
 		if !k.Endpoint.IsValid() {
 			e.endpoints = result.Endpoints()
-			q.Mark, _ = kernel.Mark(explain.Query{
-				Destination: k.Destination, Protocol: cluster.Protocol(p.first.Protocol), Source: q.Source, Interface: q.In,
-			})
+			q.Mark, _ = kernel.Mark(asked)
 		}
 		if k.lost == atRouting || k.lost == beforeRouting {
 			e.try(kernel, q)

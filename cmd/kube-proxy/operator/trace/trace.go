@@ -158,15 +158,16 @@ func (t *Trace) packet(p *passage) *Packet {
 	if packet.Final != nil {
 		packet.Final.Interface = t.interfaceName(p.last.Out)
 	}
-	result, err := kernel.Explain(explain.Query{
+	q := explain.Query{
 		Destination: packet.Destination, Protocol: cluster.Protocol(p.first.Protocol),
 		Source: packet.Source.Addr(), Interface: packet.Interface,
-	})
+	}
+	result, err := kernel.Explain(q)
 	if err != nil { // such as a rule that another program added to the table
 		result = &explain.Result{Answer: err.Error()}
 	}
 	packet.explained(result)
-	t.locate(packet, p, kernel, result)
+	packet.locate(p, kernel, q, result)
 	packet.Answer = packet.answer()
 	return packet
 }
