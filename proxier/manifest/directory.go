@@ -22,6 +22,9 @@ var errNotRegular = errors.New("not a regular file")
 type listing struct {
 	dir     fs.FileInfo
 	entries []entry // by name
+	// ignored are the names of other files and of folders, unless they are
+	// hidden. They do not belong to the state.
+	ignored []string
 }
 
 // entry is a manifest in the directory. info describes the target if the
@@ -32,7 +35,7 @@ type entry struct {
 	err  error // set if info is nil, for example for a dangling link
 }
 
-// list returns the manifests in the directory.
+// list returns the content of the directory.
 func list(dir string) (listing, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -44,22 +47,22 @@ func list(dir string) (listing, error) {
 	}
 	result := listing{dir: info}
 	for _, f := range found {
-		if !isManifestName(f.Name()) {
+		if strings.HasPrefix(f.Name(), ".") {
 			continue
 		}
 		e := entry{name: f.Name()}
+		if !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.name)) {
+			result.ignored = append(result.ignored, e.name)
+			continue
+		}
 		e.info, e.err = os.Stat(filepath.Join(dir, e.name))
 		if e.err == nil && e.info.IsDir() {
+			result.ignored = append(result.ignored, e.name+"/")
 			continue
 		}
 		result.entries = append(result.entries, e)
 	}
 	return result, nil
-}
-
-func isManifestName(name string) bool {
-	extensions := []string{".yaml", ".yml", ".json"}
-	return !strings.HasPrefix(name, ".") && slices.Contains(extensions, filepath.Ext(name))
 }
 
 // same reports whether two listings are equal.

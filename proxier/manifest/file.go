@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"crypto/sha256"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -36,13 +37,16 @@ func (d document) digest() digest {
 	return sha256.Sum256(d.data)
 }
 
-// next returns the state after a read.
-func (f file) next(decoder runtime.Decoder, read content) file {
+// next returns the state after a read at a time.
+func (f file) next(decoder runtime.Decoder, read content, now time.Time) file {
+	before := f.problems
 	if read.err != nil {
 		f.problems, f.sum = []problem{{place: place{file: f.name, item: noItem}, err: read.err}}, digest{}
-		return f
+	} else {
+		f = f.parse(decoder, read.data)
 	}
-	return f.parse(decoder, read.data)
+	setSince(f.problems, before, now)
+	return f
 }
 
 // parse returns the state after a read of data.
@@ -63,7 +67,7 @@ func (f file) parse(decoder runtime.Decoder, data []byte) file {
 		if len(result.problems) == 0 {
 			documents[sum] = result
 		}
-		version.append(result, f.name, doc.number)
+		version.append(result, f.name, doc)
 		if len(version.problems) >= maxProblems {
 			version.problems = append(version.problems, problem{
 				place: place{file: f.name, item: noItem}, err: errProblems,

@@ -28,7 +28,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, doc := range splitDocuments(data) {
 			var result parsed
-			result.append(parseDocument(decoder, doc), "web.yaml", doc.number)
+			result.append(parseDocument(decoder, doc), "web.yaml", doc)
 			for _, p := range result.problems {
 				if text := p.Error(); strings.ContainsRune(text, '\n') {
 					t.Errorf("got problem %q, want one line", text)

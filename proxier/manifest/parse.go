@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/nftproxy/nftproxy/proxier/manifest/admission"
@@ -24,8 +23,8 @@ const (
 )
 
 // parsed is the result of parsing a document or a file. The places of a
-// document's results have the item only: the results are kept between reads,
-// and the document can move.
+// document's results have the item only, and those of problems the line: the
+// other results are kept between reads, and the document can move.
 type parsed struct {
 	objects  []object
 	problems []problem
@@ -33,9 +32,10 @@ type parsed struct {
 }
 
 // append adds the results of a document of a file.
-func (p *parsed) append(results parsed, file string, document int) {
+func (p *parsed) append(results parsed, file string, doc document) {
+	document, line := doc.number, doc.firstLine()
 	for _, o := range results.objects {
-		o.file, o.document = file, document
+		o.file, o.document, o.line = file, document, line
 		p.objects = append(p.objects, o)
 	}
 	for _, problem := range results.problems {
@@ -43,7 +43,7 @@ func (p *parsed) append(results parsed, file string, document int) {
 		p.problems = append(p.problems, problem)
 	}
 	for _, w := range results.warnings {
-		w.file, w.document = file, document
+		w.file, w.document, w.line = file, document, line
 		p.warnings = append(p.warnings, w)
 	}
 }
@@ -58,23 +58,6 @@ func (p *parsed) addWarning(item int, subject, text string) {
 	p.warnings = append(p.warnings, warning{place: place{item: item}, subject: subject, text: text})
 }
 
-// newDecoder returns a strict decoder of the supported kinds. It decodes
-// lists, including typed lists such as ServiceList, to metav1.List. This way
-// each item is decoded separately and has its own errors.
-func newDecoder() runtime.Decoder {
-	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.Node{})
-	scheme.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{})
-	scheme.AddKnownTypes(networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDR{})
-
-	scheme.AddKnownTypeWithName(corev1.SchemeGroupVersion.WithKind("List"), &metav1.List{})
-	scheme.AddKnownTypeWithName(corev1.SchemeGroupVersion.WithKind("ServiceList"), &metav1.List{})
-	scheme.AddKnownTypeWithName(corev1.SchemeGroupVersion.WithKind("NodeList"), &metav1.List{})
-	scheme.AddKnownTypeWithName(discoveryv1.SchemeGroupVersion.WithKind("EndpointSliceList"), &metav1.List{})
-	scheme.AddKnownTypeWithName(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDRList"), &metav1.List{})
-	return json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Strict: true})
-}
-
 // parseDocument returns the objects, problems and warnings of a document.
 func parseDocument(decoder runtime.Decoder, doc document) parsed {
 	var result parsed
@@ -85,6 +68,7 @@ func parseDocument(decoder runtime.Decoder, doc document) parsed {
 	case !bytes.Equal(bytes.TrimSpace(value), []byte("null")):
 		result.parseValue(decoder, value, nil, noItem)
 	}
+	doc.setLines(result.problems)
 	return result
 }
 
@@ -99,6 +83,10 @@ func (p *parsed) parseValue(decoder runtime.Decoder, value []byte, implied *sche
 	switch {
 	case runtime.IsNotRegisteredError(err):
 		id := identify(value, implied)
+		if err := misspelled(*gvk); err != nil {
+			p.addProblem(item, id.String(), err)
+			return
+		}
 		p.addWarning(item, id.APIVersion+" "+id.String(), warnSkippedKind)
 		return
 	case err != nil:

@@ -3,6 +3,8 @@ package manifest
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
@@ -11,6 +13,7 @@ import (
 // place is the place of a definition or a problem in a file.
 type place struct {
 	file     string // name in the directory
+	line     int    // 1-based; 0: the file as a whole
 	document int    // 1-based; 0: the file as a whole
 	item     int    // 0-based index in the document's list, or noItem
 }
@@ -36,15 +39,43 @@ type problem struct {
 	place   place
 	subject string // the object, or the known part of its identity; may be empty
 	err     error
+	since   time.Time
 }
 
-// Error returns "web.yaml: document 3: Service default/web:
+// Error returns "web.yaml:12: document 3: Service default/web:
 // spec.ports[0].port: Invalid …".
 func (p problem) Error() string {
-	if p.subject == "" {
-		return fmt.Sprintf("%s: %v", p.place, p.err)
+	at := p.place.String()
+	if p.place.line > 0 {
+		at = fmt.Sprintf("%s:%d%s", p.place.file, p.place.line, strings.TrimPrefix(at, p.place.file))
 	}
-	return fmt.Sprintf("%s: %s: %v", p.place, p.subject, p.err)
+	return at + ": " + p.text()
+}
+
+// text returns the problem without its place.
+func (p problem) text() string {
+	if p.subject == "" {
+		return p.err.Error()
+	}
+	return fmt.Sprintf("%s: %v", p.subject, p.err)
+}
+
+// identity identifies a problem although its place changes.
+func (p problem) identity() string { return p.place.file + ": " + p.text() }
+
+// setSince sets the time since when there are problems: now, unless they are
+// among those before.
+func setSince(problems, before []problem, now time.Time) {
+	since := make(map[string]time.Time, len(before))
+	for _, p := range before {
+		since[p.identity()] = p.since
+	}
+	for i := range problems {
+		p := &problems[i]
+		if p.since = since[p.identity()]; p.since.IsZero() {
+			p.since = now
+		}
+	}
 }
 
 func (p problem) Unwrap() error { return p.err }
@@ -69,7 +100,7 @@ func (f file) logSince(before file, logger klog.Logger) {
 	// The places of warnings change when a preceding document changes.
 	withoutPlace := func(w warning) [2]string { return [2]string{w.subject, w.text} }
 	for _, w := range unseen(f.active.warnings, before.active.warnings, withoutPlace) {
-		logger.Info(w.text, "object", w.subject, "file", w.file, "document", w.document)
+		logger.Info(w.text, "object", w.subject, "file", w.file, "line", w.line)
 	}
 }
 
@@ -77,6 +108,16 @@ func (f file) logSince(before file, logger klog.Logger) {
 func logProblems(logger klog.Logger, message string, problems, before []problem) {
 	for _, p := range unseen(problems, before, problem.Error) {
 		logger.Error(p, message)
+	}
+}
+
+// logIgnored logs the names that are not among those before.
+func logIgnored(logger klog.Logger, names, before []string) {
+	const most = 10
+	name := func(name string) string { return name }
+	if added := unseen(names, before, name); len(added) > 0 {
+		logger.Info("Ignored files and folders in manifest directory: manifests are files *.yaml, *.yml and *.json",
+			"number", len(added), "names", added[:min(len(added), most)])
 	}
 }
 

@@ -30,6 +30,7 @@ import (
 //	follow                 makes the watch follow m
 //	signal                 waits for a signal of the watch
 //	parse FILE             prints the objects, problems and warnings of a file
+//	status                 prints the state of m, with the number of reads since which problems exist
 //
 // Calls are printed as + (new), = (updated) or - (deleted), with the address of
 // a Service; an update has its old address, then its new one.
@@ -38,6 +39,7 @@ func TestScripts(t *testing.T) {
 		d := &directory{t: e.T, path: filepath.Join(e.WorkDir, "m"), recorder: newRecorder(e.T)}
 		d.source = newSource(e.T, d.path, d.recorder)
 		d.source.logger = d.logger()
+		d.source.now = func() time.Time { return time.Unix(int64(d.reads), 0) }
 		e.T.Cleanup(d.source.watch.close)
 		return script.Steps(map[string]any{
 			"service": d.writeServices,
@@ -48,6 +50,7 @@ func TestScripts(t *testing.T) {
 			"follow":  d.follow,
 			"signal":  d.signal,
 			"parse":   parseFile,
+			"status":  d.status,
 		}), os.MkdirAll(d.path, 0o755)
 	}})
 }
@@ -60,7 +63,7 @@ type directory struct {
 	t       testing.TB
 	path    string
 	source  *Source
-	started bool
+	reads   int
 	*recorder
 }
 
@@ -83,13 +86,22 @@ func (d *directory) writeServices(file string, addresses ...string) error {
 }
 
 func (d *directory) read() (string, error) {
-	if d.started {
+	if d.reads++; d.reads > 1 {
 		d.source.refresh()
 		return d.take(), nil
 	}
-	d.started = true
 	err := d.source.start()
 	return d.take(), err
+}
+
+func (d *directory) status() string {
+	s := d.source.Status()
+	text := fmt.Sprintf("%d files, %d objects, %d problems\n", s.Files, s.Objects, s.ProblemCount)
+	for _, p := range s.Problems {
+		kept := map[bool]string{true: " (kept)"}[p.Kept]
+		text += fmt.Sprintf("%s %d:%d since %d: %s%s\n", p.File, p.Document, p.Line, p.Since.Unix(), p.Text, kept)
+	}
+	return header.ReplaceAllString(text, "")
 }
 
 func (d *directory) poll() string {
@@ -161,8 +173,12 @@ func parseFile(s *script.Script, name string) string {
 	for _, w := range f.active.warnings {
 		fmt.Fprintf(&text, "W %s: %s: %s\n", w.place, w.subject, w.text)
 	}
-	return strings.ReplaceAll(text.String(), "web.yaml: document ", "")
+	return placeOfParse.ReplaceAllString(text.String(), "$2$1")
 }
+
+// placeOfParse matches the line and the document of a problem, or the document
+// of an object. They are printed as 2:6 or 2.
+var placeOfParse = regexp.MustCompile(`web.yaml(:\d+)?: document (\d+)`)
 
 // serviceAt returns the manifest of a Service with a clusterIP.
 func serviceAt(name, clusterIP string) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -21,8 +22,11 @@ type Source struct {
 	logger klog.Logger
 	watch  *watch
 	state  *state
-	last   listing // of the last read
-	err    error   // of the last read
+	now    func() time.Time
+	last   listing   // of the last read that succeeded
+	err    error     // of the last read
+	failed time.Time // the first of the reads that failed since then
+	status atomic.Pointer[Status]
 }
 
 // New returns a Source. Run starts it.
@@ -30,7 +34,9 @@ func New(config Config) (*Source, error) {
 	if config.Dir == "" || config.Handler == nil {
 		return nil, errors.New("manifest: Dir and Handler are required")
 	}
-	return &Source{config: config, watch: newWatch(config.Dir), state: newState()}, nil
+	s := &Source{config: config, watch: newWatch(config.Dir), state: newState(), now: time.Now}
+	s.status.Store(&Status{Dir: config.Dir})
+	return s, nil
 }
 
 // Run delivers the objects of the directory, and then every change, until ctx
@@ -67,6 +73,7 @@ func (s *Source) start() error {
 	if err := s.read(); err != nil {
 		return fmt.Errorf("read manifests: %w", err)
 	}
+	s.publish()
 	s.state.deliver(s.config.Handler)
 	s.config.Handler.OnNodeSynced()
 	s.config.Handler.OnServiceSynced()
@@ -91,14 +98,14 @@ func (s *Source) refresh() {
 	err := s.read()
 	switch {
 	case err != nil && s.err == nil:
+		s.failed = s.now()
 		s.logger.Error(err, "Failed to read manifest directory, keeping its last objects", "dir", s.config.Dir)
 	case err == nil && s.err != nil:
 		s.logger.Info("Manifest directory is readable again", "dir", s.config.Dir)
 	}
-	if s.err = err; err != nil {
-		return
-	}
-	if s.state.deliver(s.config.Handler) {
+	s.err = err
+	s.publish()
+	if err == nil && s.state.deliver(s.config.Handler) {
 		s.config.Handler.Sync()
 	}
 }
@@ -109,7 +116,8 @@ func (s *Source) read() error {
 	if err != nil {
 		return err
 	}
+	logIgnored(s.logger, snap.ignored, s.last.ignored)
 	s.last = snap.listing
-	s.state.read(snap, s.logger)
+	s.state.read(snap, s.now(), s.logger)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -26,17 +27,19 @@ func newState() *state {
 	return &state{decoder: newDecoder(), delivered: make(map[objectKey]runtime.Object)}
 }
 
-// read updates the active objects from a snapshot, and logs what is new.
-func (s *state) read(snap snapshot, logger klog.Logger) {
+// read updates the active objects from a snapshot that was taken now, and logs
+// what is new.
+func (s *state) read(snap snapshot, now time.Time, logger klog.Logger) {
 	files := make(map[string]file, len(snap.entries))
 	for _, e := range snap.entries {
 		before := s.files[e.name]
 		before.name = e.name
-		after := before.next(s.decoder, snap.contents[e.name])
+		after := before.next(s.decoder, snap.contents[e.name], now)
 		files[e.name] = after
 		after.logSince(before, logger)
 	}
 	active, duplicates := merge(files, s.active)
+	setSince(duplicates, s.duplicates, now)
 	logProblems(logger, "Object is defined more than once", duplicates, s.duplicates)
 	s.files, s.active, s.duplicates = files, active, duplicates
 }

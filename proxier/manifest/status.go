@@ -1,0 +1,78 @@
+package manifest
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Status describes the directory as of the last read.
+type Status struct {
+	Dir string `json:"dir"`
+	// Files is the number of manifests, Objects of the active objects.
+	Files   int `json:"files"`
+	Objects int `json:"objects"`
+	// ProblemCount is the number of problems. Problems are the first of them, by
+	// file, at most maxReported.
+	ProblemCount int       `json:"problemCount"`
+	Problems     []Problem `json:"problems,omitempty"`
+}
+
+// Problem is the reason why a file, an object or the directory is not active as
+// it is now.
+type Problem struct {
+	// File is the name of the file, "" for the directory.
+	File string `json:"file,omitempty"`
+	// Document counts the documents of the file from 1, Line its lines. They are
+	// 0 if the problem is about the whole file.
+	Document int `json:"document,omitempty"`
+	Line     int `json:"line,omitempty"`
+	// Text has the file, the line, the object and the field.
+	Text string `json:"text"`
+	// Kept reports whether the last valid version is active.
+	Kept bool `json:"kept,omitempty"`
+	// Since is when the problem was first seen.
+	Since time.Time `json:"since"`
+}
+
+// maxReported limits the problems of a Status.
+const maxReported = 100
+
+// Status returns the state of the directory. Any goroutine can call it.
+func (s *Source) Status() *Status { return s.status.Load() }
+
+// publish makes the state of the last read the result of Status.
+func (s *Source) publish() {
+	all := s.state.problems()
+	if s.err != nil {
+		all = slices.Insert(all, 0, Problem{Text: s.err.Error(), Kept: true, Since: s.failed})
+	}
+	s.status.Store(&Status{
+		Dir: s.config.Dir, Files: len(s.state.files), Objects: len(s.state.active),
+		ProblemCount: len(all), Problems: all[:min(len(all), maxReported)],
+	})
+}
+
+// problems returns the problems of all files and objects, by file and line.
+func (s *state) problems() (all []Problem) {
+	for _, name := range slices.Sorted(maps.Keys(s.files)) {
+		f := s.files[name]
+		for _, p := range f.problems {
+			all = append(all, p.report(f.valid))
+		}
+	}
+	for _, p := range s.duplicates {
+		all = append(all, p.report(false))
+	}
+	slices.SortStableFunc(all, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
+	return all
+}
+
+func (p problem) report(kept bool) Problem {
+	return Problem{
+		File: p.place.file, Document: p.place.document, Line: p.place.line, Text: p.Error(), Kept: kept, Since: p.since,
+	}
+}
