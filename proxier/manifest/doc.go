@@ -21,8 +21,9 @@
 // A manifest holds YAML or JSON documents in the format of `kubectl apply
 // -f`: v1 Service, v1 Node, discovery.k8s.io/v1 EndpointSlice,
 // networking.k8s.io/v1 ServiceCIDR, and lists of these. Objects of other
-// kinds are skipped and logged once. Decoding is strict: unknown fields,
-// duplicate keys and wrong types are errors.
+// kinds are skipped and logged once, unless they are close to one of these:
+// they are errors. Decoding is strict: unknown fields, duplicate keys and wrong
+// types are errors.
 //
 // # Active objects
 //
@@ -39,6 +40,8 @@
 // problems like others: see limits.go.
 //
 // If the directory is removed, all objects stay active until it exists again.
+//
+// Source.Status has the problems of the last read, with their lines.
 //
 // # Writing manifests
 //

@@ -13,9 +13,10 @@ import (
 
 // Errors of decoders that name a field or a line.
 var (
-	lineInError   = regexp.MustCompile(`\bline (\d+): `)
-	fieldInError  = regexp.MustCompile(`^(?:unknown|duplicate) field "(.+)"$`)
-	typeInError   = regexp.MustCompile(`^json: cannot unmarshal (\w+)(?: (\S+))? into Go struct field \w+\.(\S+) of type (\S+)$`)
+	lineInError  = regexp.MustCompile(`\bline (\d+): `)
+	fieldInError = regexp.MustCompile(`^(?:unknown|duplicate) field "(.+)"$`)
+	typeInError  = regexp.MustCompile(
+		`^json: cannot unmarshal (\w+)(?: (\S+))? into Go struct field \w+\.(\S+) of type (\S+)$`)
 	fieldElements = regexp.MustCompile(`[^.\[\]]+|\[[^\]]*\]`)
 )
 

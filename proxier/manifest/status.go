@@ -13,7 +13,7 @@ type Status struct {
 	// Files is the number of manifests, Objects of the active objects.
 	Files   int `json:"files"`
 	Objects int `json:"objects"`
-	// ProblemCount is the number of problems. Problems are the first of them, by
+	// ProblemCount is the number of problems. Problems are the first ones by
 	// file, at most maxReported.
 	ProblemCount int       `json:"problemCount"`
 	Problems     []Problem `json:"problems,omitempty"`
@@ -24,8 +24,8 @@ type Status struct {
 type Problem struct {
 	// File is the name of the file, "" for the directory.
 	File string `json:"file,omitempty"`
-	// Document counts the documents of the file from 1, Line its lines. They are
-	// 0 if the problem is about the whole file.
+	// Document counts the documents of the file from 1, Line its lines. Both
+	// are 0 if the problem is about the whole file.
 	Document int `json:"document,omitempty"`
 	Line     int `json:"line,omitempty"`
 	// Text has the file, the line, the object and the field.

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
+	"github.com/nftproxy/nftproxy/proxier/manifest"
 )
 
 // newAnswersTotal returns a counter of the answers of a page of the health
@@ -17,6 +18,14 @@ func newAnswersTotal(page string) (*prometheus.CounterVec, func(code int)) {
 		Help: "Number of answers of /" + page + ", by HTTP status.",
 	}, []string{"code"})
 	return total, func(code int) { total.WithLabelValues(strconv.Itoa(code)).Inc() }
+}
+
+// newManifestProblems returns a gauge of the problems of a folder of manifests.
+func newManifestProblems(status func() *manifest.Status) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "nftproxy_manifest_problems",
+		Help: "Problems of manifests: objects that are not served, or in an earlier version.",
+	}, func() float64 { return float64(status().ProblemCount) })
 }
 
 var (

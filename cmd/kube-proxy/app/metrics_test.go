@@ -6,9 +6,19 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
+	"github.com/nftproxy/nftproxy/proxier/manifest"
 )
+
+// The problems of manifests are a metric.
+func TestManifestProblems(t *testing.T) {
+	problems := newManifestProblems(func() *manifest.Status { return &manifest.Status{ProblemCount: 3} })
+	if got := testutil.ToFloat64(problems); got != 3 {
+		t.Errorf("got %v, want 3", got)
+	}
+}
 
 // answering is a round tripper that answers every request.
 type answering struct{}

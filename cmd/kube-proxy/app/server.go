@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 	"k8s.io/kube-proxy/config/v1alpha1"
@@ -37,10 +38,12 @@ type server struct {
 	contact apiclient.Contact // with the API server
 	proxier *proxier.Proxier
 	source  source
-	health  *healthcheck.ProxyServer
-	status  *healthcheck.HTTPServer
-	answers *answer.Answers // for the socket
-	socket  *socket.Server
+	// manifests returns the state of the folder, nil without --manifests.
+	manifests func() *manifest.Status
+	health    *healthcheck.ProxyServer
+	status    *healthcheck.HTTPServer
+	answers   *answer.Answers // for the socket
+	socket    *socket.Server
 }
 
 // newServer creates and connects the parts of a server. It changes nothing on
@@ -65,7 +68,7 @@ func newServer(ctx context.Context, o *config.Options) (*server, error) {
 		return nil, err
 	}
 	s.answers, err = answer.New(answer.Config{
-		Proxy: s.proxier, Version: Version, NodeEligible: s.nodeEligible, API: s.apiContact,
+		Proxy: s.proxier, Version: Version, NodeEligible: s.nodeEligible, API: s.apiContact, Manifests: s.manifests,
 	})
 	if err != nil {
 		return nil, err
@@ -112,7 +115,10 @@ func (s *server) connect(pc *proxier.Config) error {
 
 func (s *server) setSource(pc proxier.Config) (err error) {
 	if s.client == nil {
-		s.source, err = manifest.New(manifest.Config{Dir: s.options.Manifests, Handler: s.proxier})
+		source, err := manifest.New(manifest.Config{Dir: s.options.Manifests, Handler: s.proxier})
+		if err == nil {
+			s.source, s.manifests = source, source.Status
+		}
 		return err
 	}
 	s.source, err = informer.New(informer.Config{
@@ -142,7 +148,11 @@ func (s *server) listen(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.status, err = newStatusServer(s.options, healthz, livez, s.proxier.Metrics(), contactMetrics{&s.contact})
+	metrics := []prometheus.Collector{healthz, livez, s.proxier.Metrics(), contactMetrics{&s.contact}}
+	if s.manifests != nil {
+		metrics = append(metrics, newManifestProblems(s.manifests))
+	}
+	s.status, err = newStatusServer(s.options, metrics...)
 	if err != nil {
 		return err
 	}

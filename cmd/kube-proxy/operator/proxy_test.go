@@ -130,7 +130,7 @@ func serveManifests(t *testing.T, dir string, rules ruleset.Config) {
 	background(t, func(ctx context.Context) { source.Run(ctx) })
 	<-p.Synced()
 	answers, err := answer.New(answer.Config{
-		Proxy: p, Version: "v1.2.3", NodeEligible: func() bool { return true },
+		Proxy: p, Version: "v1.2.3", NodeEligible: func() bool { return true }, Manifests: source.Status,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -35,6 +35,7 @@ func (s *status) print(w io.Writer, wide bool) {
 		if p.InvalidObjects > 0 {
 			fmt.Fprintf(t, "INVALID\t%d objects with invalid fields, see their events\n", p.InvalidObjects)
 		}
+		printManifests(t, p)
 		printSyncs(t, p)
 		printNumbers(t, p.Families)
 		printRefused(t, p.Families)
@@ -52,6 +53,27 @@ func (s *status) print(w io.Writer, wide bool) {
 	if wide {
 		(&doctor.Report{Findings: s.Warnings}).Print(w, true)
 	}
+}
+
+// printManifests writes the state of the folder of manifests.
+func printManifests(w io.Writer, p *answer.ProxyStatus) {
+	m := p.Manifests
+	if m == nil {
+		return
+	}
+	fmt.Fprintf(w, "MANIFESTS\t%s: files %d, objects %d, problems %d\n", m.Dir, m.Files, m.Objects, m.ProblemCount)
+	var problems []string
+	for _, problem := range m.Problems {
+		text := problem.Text + "; for " + age(p.Time, problem.Since)
+		if problem.Kept {
+			text += ", the last valid version is served"
+		}
+		problems = append(problems, text)
+	}
+	if more := m.ProblemCount - len(problems); more > 0 {
+		problems = append(problems, fmt.Sprintf("and %d more; %s check %s lists them", more, Name, m.Dir))
+	}
+	printList(w, "PROBLEMS OF MANIFESTS", m.ProblemCount, problems)
 }
 
 // printSyncs writes the last sync of each family.

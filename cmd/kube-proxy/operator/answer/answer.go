@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 	"github.com/nftproxy/nftproxy/proxier/localhost"
+	"github.com/nftproxy/nftproxy/proxier/manifest"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -29,6 +30,8 @@ type Config struct {
 	NodeEligible func() bool
 	// API returns the contact with the API server, nil without one.
 	API func() *apiclient.ContactState
+	// Manifests returns the state of the folder of manifests, nil without one.
+	Manifests func() *manifest.Status
 }
 
 // Answers computes answers. Any goroutine can use it.

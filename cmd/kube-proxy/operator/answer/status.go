@@ -7,6 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
+	"github.com/nftproxy/nftproxy/proxier/manifest"
 )
 
 // Status asks for the status of the proxy.
@@ -22,6 +23,8 @@ type ProxyStatus struct {
 	proxier.Status
 	// API is nil if the proxy serves manifests.
 	API *apiclient.ContactState `json:"api,omitempty"`
+	// Manifests is nil if the proxy serves an API server.
+	Manifests *manifest.Status `json:"manifests,omitempty"`
 }
 
 // status answers the question. It does not wait for a sync.
@@ -30,6 +33,9 @@ func (a *Answers) status(_ context.Context, _ struct{}, yield func(*ProxyStatus)
 	s.NodeEligible = a.config.NodeEligible()
 	if a.config.API != nil {
 		s.API = a.config.API()
+	}
+	if a.config.Manifests != nil {
+		s.Manifests = a.config.Manifests()
 	}
 	return yield(s)
 }

@@ -106,6 +106,7 @@ func checks() []check {
 		{"local-detection", false, checkLocalDetection},
 		{"api-server", false, ofAPI(checkAPIServer)},
 		{"watch", false, ofAPI(checkWatch)},
+		{"manifests", false, checkManifests},
 		{"clock", false, checkClock},
 		{"source-ranges", true, checkSourceRanges},
 		{"service-addresses", true, checkServiceAddresses},

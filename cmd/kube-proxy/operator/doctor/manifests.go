@@ -1,0 +1,32 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+)
+
+// checkManifests checks that all manifests are served as they are.
+func checkManifests(_ context.Context, n *node) Finding {
+	switch {
+	case n.Proxy == nil:
+		return n.withoutProxy()
+	case n.Proxy.Manifests == nil:
+		return skipped("the proxy serves an API server, without manifests")
+	}
+	m := n.Proxy.Manifests
+	if m.ProblemCount == 0 {
+		return ok(fmt.Sprintf("%d manifests with %d objects in %s are valid", m.Files, m.Objects, m.Dir))
+	}
+	const limit = 20
+	var details []string
+	for _, p := range m.Problems[:min(len(m.Problems), limit)] {
+		details = append(details, fmt.Sprintf("%s; for %s", p.Text, n.age(p.Since)))
+	}
+	if more := m.ProblemCount - len(details); more > 0 {
+		details = append(details, fmt.Sprintf("and %d more", more))
+	}
+	return fail(fmt.Sprintf("manifests in %s have problems (%d): objects are not served, or in an earlier version",
+		m.Dir, m.ProblemCount),
+		"correct the files, and validate them with nftproxy check; a change takes effect within a second").
+		with(details...)
+}
