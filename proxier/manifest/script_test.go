@@ -60,10 +60,10 @@ const timeout = 20 * time.Second
 
 // directory is the directory of a script, and its Source.
 type directory struct {
-	t       testing.TB
-	path    string
-	source  *Source
-	reads   int
+	t      testing.TB
+	path   string
+	source *Source
+	reads  int
 	*recorder
 }
 
