@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -35,10 +34,8 @@ func BenchmarkHostileEndpoints(b *testing.B) {
 			defer func() { cancel(); <-ended }()
 			svc := tabletest.NumberedService(0)
 			commit := &table.Commit{Family: nft.IPv4}
-			var ports []cluster.EndpointPort
-			for i := range size.ports {
-				port := cluster.ServicePort{Name: fmt.Sprintf("p%05d", i), Protocol: cluster.TCP, Port: uint16(1 + i)}
-				ports = append(ports, cluster.EndpointPort{Name: port.Name, Protocol: port.Protocol, Port: port.Port})
+			ports, targets := tabletest.Ports(size.ports)
+			for _, port := range ports {
 				commit.Changes = append(commit.Changes, table.PortChange{After: &ruleset.Plan{
 					Service: svc, Port: port, Frontends: ruleset.FrontendsOf(nft.IPv4, svc, port),
 				}})
@@ -48,7 +45,7 @@ func BenchmarkHostileEndpoints(b *testing.B) {
 			slice := &translate.EndpointSlice{Name: name, Service: svc.Name, Family: nft.IPv4}
 			for i := range size.endpoints {
 				e := tabletest.NumberedEndpoint(0, i)
-				e.Ports, e.Ready, e.Serving, e.Terminating = ports, false, false, true
+				e.Ports, e.Ready, e.Serving, e.Terminating = targets, false, false, true
 				slice.Endpoints = append(slice.Endpoints, e)
 			}
 			var peak int

@@ -34,12 +34,8 @@ type tenant struct {
 func (t *tenant) service(i int) *cluster.Service {
 	ip := netip.AddrFrom4([4]byte{10, 96, 200 + byte(i>>8), byte(i)})
 	svc := tabletest.Service(fmt.Sprintf("service-%05d", i), ip.String(), nil)
-	svc.Name.Namespace, svc.Created, svc.Ports = "hostile", time.Unix(int64(i), 0), nil
-	for n := range t.ports {
-		svc.Ports = append(svc.Ports, cluster.ServicePort{
-			Name: fmt.Sprintf("p%05d", n), Protocol: cluster.TCP, Port: uint16(1 + n),
-		})
-	}
+	svc.Name.Namespace, svc.Created = "hostile", time.Unix(int64(i), 0)
+	svc.Ports, _ = tabletest.Ports(t.ports)
 	if t.change != nil {
 		t.change(i, svc)
 	}
@@ -58,10 +54,7 @@ func (t *tenant) passSlice(i, n, without int) {
 	svc := t.service(i)
 	name := translate.SliceName{Namespace: svc.Name.Namespace, Name: fmt.Sprintf("%s-%d", svc.Name.Name, n)}
 	slice := &translate.EndpointSlice{Name: name, Service: svc.Name, Family: nft.IPv4}
-	var ports []cluster.EndpointPort
-	for _, p := range svc.Ports {
-		ports = append(ports, cluster.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
-	}
+	_, ports := tabletest.Ports(len(svc.Ports))
 	for e := n*maxPerSlice + without; e < min(t.endpoints, (n+1)*maxPerSlice); e++ {
 		endpoint := tabletest.Endpoint(netip.AddrFrom4([4]byte{100, 64 + byte(e>>16), byte(e >> 8), byte(e)}).String())
 		endpoint.Source, endpoint.Ports = name.Name, ports
@@ -106,10 +99,8 @@ func BenchmarkHostileServices(b *testing.B) {
 		{"namespace over its budget, the oldest flaps", tenant{
 			services: 1001, ports: 1, endpoints: 500, flap: flapFirst(1),
 			change: func(i int, s *cluster.Service) {
-				for n := 1; i == 0 && n < 500; n++ {
-					s.Ports = append(s.Ports, cluster.ServicePort{
-						Name: fmt.Sprintf("p%05d", n), Protocol: cluster.TCP, Port: uint16(1 + n),
-					})
+				if i == 0 {
+					s.Ports, _ = tabletest.Ports(500)
 				}
 			},
 		}},
@@ -186,13 +177,7 @@ func (t tenant) run(b *testing.B) {
 	t.p.OnServiceSynced()
 	t.p.OnEndpointSlicesSynced()
 	t.p.sink.SetNode(tabletest.Node())
-	for i := range 1000 {
-		svc := tabletest.NumberedService(i)
-		t.p.sink.SetService(svc)
-		for e := range tabletest.ManyEndpoints {
-			tabletest.SetEndpoint(t.p.sink[0], svc.Name, tabletest.NumberedEndpoint(i, e))
-		}
-	}
+	tabletest.PassNumbered(t.p.sink, 1000, tabletest.ManyEndpoints)
 	victim := tabletest.Service("web", "10.96.250.1", nil)
 	victim.Name.Namespace = "victim"
 	t.p.sink.SetService(victim)

@@ -125,21 +125,13 @@ func TestDeferredChanges(t *testing.T) {
 	if testing.Short() {
 		ports = 4 // emulated processors are slow
 	}
-	svc := tabletest.Service("heavy", "10.96.1.1", func(s *cluster.Service) {
-		s.AffinityTimeout, s.Ports = time.Hour, nil
-		for i := range ports {
-			s.Ports = append(s.Ports, cluster.ServicePort{
-				Name: fmt.Sprintf("p%02d", i), Protocol: cluster.TCP, Port: uint16(1000 + i),
-			})
-		}
-	})
+	svc := tabletest.Service("heavy", "10.96.1.1", func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
+	var targets []cluster.EndpointPort
+	svc.Ports, targets = tabletest.Ports(ports)
 	var all []*cluster.Endpoint
 	for i := range endpoints {
 		e := tabletest.NumberedEndpoint(0, i)
-		e.Ports = nil
-		for _, port := range svc.Ports {
-			e.Ports = append(e.Ports, cluster.EndpointPort{Name: port.Name, Protocol: port.Protocol, Port: 8080})
-		}
+		e.Ports = targets
 		all = append(all, e)
 	}
 	p.sink.SetService(svc)
@@ -151,7 +143,7 @@ func TestDeferredChanges(t *testing.T) {
 	}
 	defer conn.Close()
 	table := &nft.Table{Family: nft.IPv4, Name: ruleset.TableName}
-	last := fmt.Sprintf("affinity.ns.heavy.tcp.p%02d", ports-1)
+	last := fmt.Sprintf("affinity.ns.heavy.tcp.p%05d", ports-1)
 	isWritten := func() bool {
 		_, ok, err := conn.FindChain(table, last)
 		return ok && err == nil

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
 
@@ -136,20 +135,4 @@ func cleanAfter(b *testing.B, conn *conntrack.Conn, client net.Conn, commits []*
 	cancel()
 	running.Wait()
 	b.StartTimer()
-}
-
-// BenchmarkAddEndpoint10000 passes two changes of a UDP service port with
-// 10,000 endpoints to the flow cleaner: an endpoint is added, and removed.
-func BenchmarkAddEndpoint10000(b *testing.B) {
-	start := startCommit(b, 1, 1, 10_000)
-	cleaner := new(conntrack.Conn).NewCleaner(conntrack.CleanerConfig{})
-	flows := &staleFlows{cleaning: cleaning{cleaner: cleaner}}
-	flows.committed(start)
-	before := start.Changes[0].After
-	after := *before
-	after.Serving = append(slices.Clone(before.Serving), netip.MustParseAddrPort("192.0.2.1:53"))
-	for b.Loop() {
-		flows.committed(&table.Commit{Family: nft.IPv4, Changes: []table.PortChange{{Before: before, After: &after}}})
-		flows.committed(&table.Commit{Family: nft.IPv4, Changes: []table.PortChange{{Before: &after, After: before}}})
-	}
 }

@@ -38,13 +38,7 @@ func loaded(b *testing.B, config table.Config, services, endpoints int) *table.T
 	of := tables[0]
 	b.Cleanup(func() { of.Close() })
 	of.SetNode(tabletest.Node())
-	for i := range services {
-		svc := tabletest.NumberedService(i)
-		of.SetService(svc)
-		for e := range endpoints {
-			tabletest.SetEndpoint(of, svc.Name, tabletest.NumberedEndpoint(0, i*endpoints+e))
-		}
-	}
+	tabletest.PassNumbered(of, services, endpoints)
 	return of
 }
 

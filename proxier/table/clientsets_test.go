@@ -185,16 +185,3 @@ func TestClientSetsHistory(t *testing.T) {
 		t.Errorf("%v and %v are left", c.sets, c.until)
 	}
 }
-
-// BenchmarkClientSets measures the choice of a set, with 10,000 Services.
-func BenchmarkClientSets(b *testing.B) {
-	c := newClientSets(1)
-	for i := range 10_000 {
-		c.serve(fmt.Sprintf("ns-%d.svc-%d.tcp", i%100, i))
-	}
-	for b.Loop() {
-		c.leave("ns-7.new.tcp")
-		c.remove("ns-7.new.tcp")
-		c.serve("ns-7.new.tcp")
-	}
-}

@@ -1,7 +1,6 @@
 package table
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -34,13 +33,7 @@ func TestHugeServices(t *testing.T) {
 	table.DeleteService(svc.Name)
 
 	svc, endpoint := tabletest.Service("ports", "10.96.0.2", nil), tabletest.Endpoint("10.244.0.1")
-	svc.Ports, endpoint.Ports = nil, nil
-	for i := range ports {
-		p := cluster.ServicePort{Name: fmt.Sprintf("a-service-port-%d", i), Protocol: cluster.TCP, Port: uint16(i + 1)}
-		svc.Ports = append(svc.Ports, p)
-		endpoint.Ports = append(endpoint.Ports, cluster.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
-	}
-	slices.SortFunc(endpoint.Ports, cluster.EndpointPort.Compare)
+	svc.Ports, endpoint.Ports = tabletest.Ports(ports)
 	tabletest.SetEndpoint(table, svc.Name, endpoint)
 	before := plan(svc)
 	reversed := *svc

@@ -33,13 +33,7 @@ func TestRewriteLosesNoConnection(t *testing.T) {
 	endpoint.Ports[0].Protocol = cluster.UDP
 	e.model.SetService(guarded)
 	tabletest.SetEndpoint(e.model, guarded.Name, endpoint)
-	for i := range 300 { // a commit takes longer
-		svc := tabletest.NumberedService(i)
-		e.model.SetService(svc)
-		for n := range tabletest.ManyEndpoints {
-			tabletest.SetEndpoint(e.model, svc.Name, tabletest.NumberedEndpoint(i, n))
-		}
-	}
+	tabletest.PassNumbered(e.model, 300, tabletest.ManyEndpoints) // a commit takes longer
 	tabletest.Sync(t, e.tables[0])
 	// All packets end here, so that each one begins a connection.
 	tabletest.LoadNFT(t, `table ip end {

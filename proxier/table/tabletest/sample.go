@@ -128,6 +128,27 @@ func NumberedEndpoint(service, i int) *cluster.Endpoint {
 	return e
 }
 
+// PassNumbered passes numbered Services, each with a number of endpoints.
+func PassNumbered(to cluster.Sink, services, endpoints int) {
+	for i := range services {
+		svc := NumberedService(i)
+		to.SetService(svc)
+		for e := range endpoints {
+			SetEndpoint(to, svc.Name, NumberedEndpoint(0, i*endpoints+e))
+		}
+	}
+}
+
+// Ports returns n TCP ports of a Service, from port 1, and of its endpoints.
+func Ports(n int) (ports []cluster.ServicePort, targets []cluster.EndpointPort) {
+	for i := range n {
+		p := cluster.ServicePort{Name: fmt.Sprintf("p%05d", i), Protocol: cluster.TCP, Port: uint16(1 + i)}
+		ports = append(ports, p)
+		targets = append(targets, cluster.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
+	}
+	return ports, targets
+}
+
 // PassSample passes the node and the sample Services to a sink, as in
 // sample-ipv4.nft and sample-ipv6.nft in testdata of package table.
 func PassSample(s cluster.Sink) {
