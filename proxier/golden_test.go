@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -124,23 +123,5 @@ func compareGolden(t *testing.T, file, got string) {
 	}
 	if got != string(want) {
 		t.Errorf("%s: got another outcome (-update writes it):\n%s", file, got)
-	}
-}
-
-// With IgnoreExternalIPs, external IPs are not served.
-func TestIgnoreExternalIPs(t *testing.T) {
-	tabletest.NewNamespace(t)
-	config := sampleConfig()
-	for _, ignore := range []bool{false, true} {
-		config.IgnoreExternalIPs = ignore
-		text := tablesOf(t, loaded(t, config, "testdata/golden/families"))
-		for _, externalIP := range []string{"192.0.2.53", "2001:db8::53"} {
-			if served := strings.Contains(text, externalIP); served == ignore {
-				t.Errorf("IgnoreExternalIPs %v: %s: got served %v, want %v", ignore, externalIP, served, !ignore)
-			}
-		}
-		if !strings.Contains(text, "10.96.0.53") {
-			t.Errorf("IgnoreExternalIPs %v: the ClusterIP is not served:\n%s", ignore, text)
-		}
 	}
 }

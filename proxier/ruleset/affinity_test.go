@@ -2,7 +2,6 @@ package ruleset
 
 import (
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -46,50 +45,6 @@ func affinityPlan(frontends ...ServedFrontend) *Plan {
 		Frontends: frontends,
 		Cluster:   []Target{local, other},
 		Local:     []Target{local},
-	}
-}
-
-// The endpoints and ids of a plan can be parsed from its chains.
-func TestParseChainsOfAffinity(t *testing.T) {
-	rules := newRuleset(t, Config{}, nft.IPv4)
-	plan := affinityPlan(
-		ServedFrontend{Kind: ClusterIP, Frontend: Frontend{Addr: addr("10.96.0.1")}},
-		ServedFrontend{Kind: ExternalIP, Frontend: Frontend{Addr: addr("192.0.2.1")}},
-		ServedFrontend{Policy: cluster.PolicyLocal}, // a NodePort
-	)
-	want := map[string][]Target{
-		"affinity-external.ns.svc.tcp.http": nil,
-		"affinity.ns.svc.tcp.http":          plan.Cluster,
-		"affinity-local.ns.svc.tcp.http":    plan.Local,
-	}
-	chains := rules.Chains(plan)
-	if len(chains) != len(want) {
-		t.Errorf("got %d chains, want %d", len(chains), len(want))
-	}
-	for _, c := range chains {
-		var got []Target
-		for _, r := range c.Rules {
-			if rule, ok := ParseStickyRule(r); ok {
-				here := rule.ID == plan.Local[0].ID
-				got = append(got, Target{Addr: rule.Endpoint.Addr(), Port: rule.Endpoint.Port(), ID: rule.ID,
-					Here: here})
-				if rule.ClientSet != plan.ClientSet {
-					t.Errorf("chain %s: got affinity set %d, want %d", c.Name, rule.ClientSet, plan.ClientSet)
-				}
-			}
-		}
-		// Rules for new clients also contain the id and the endpoint.
-		if n := len(want[c.Name]); len(got) != 2*n || !slices.Equal(got[:n], want[c.Name]) {
-			t.Errorf("chain %s: got targets %v, want %v, each twice", c.Name, got, want[c.Name])
-		}
-		name, sticky := ParseStickyChain(c.Name)
-		if wantSticky := want[c.Name] != nil; sticky != wantSticky || (sticky && name != plan.AffinityName()) {
-			t.Errorf("chain %s: got name %q, sticky %v; want %q, %v",
-				c.Name, name, sticky, plan.AffinityName(), wantSticky)
-		}
-	}
-	if name, ok := ParseStickyChain("services"); ok {
-		t.Errorf("chain services: got name %q, want none", name)
 	}
 }
 

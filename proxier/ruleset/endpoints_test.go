@@ -5,16 +5,17 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // endpointsFrom parses endpoints that are separated by spaces. Each is
-// last-byte[@node][,conditions][,hint]…: r means ready, s serving, t
-// terminating, z:a a hint for zone a, and n:x a hint for node x.
+// last-byte[@node][,conditions][,word]…: r means ready, s serving, t
+// terminating, z:a a hint for zone a, n:x a hint for node x, e:a the source a,
+// w:2 weight 2, p:81 port 81, p:udp/81 and p:name/81 another protocol or name.
 func endpointsFrom(specs string) []*cluster.Endpoint {
 	var out []*cluster.Endpoint
 	for _, spec := range strings.Fields(specs) {
@@ -25,23 +26,43 @@ func endpointsFrom(specs string) []*cluster.Endpoint {
 			Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Port: 80}},
 		}
 		for _, p := range parts[1:] {
-			kind, value, hint := strings.Cut(p, ":")
-			if hint && e.Hints == nil {
+			kind, value, hasValue := strings.Cut(p, ":")
+			if e.Hints == nil && (kind == "z" || kind == "n") {
 				e.Hints = new(cluster.Hints)
 			}
 			switch {
-			case hint && kind == "z":
-				e.Hints.Zones = append(e.Hints.Zones, value)
-			case hint && kind == "n":
-				e.Hints.Nodes = append(e.Hints.Nodes, value)
-			default:
+			case !hasValue:
 				e.Ready, e.Serving = strings.Contains(p, "r"), strings.Contains(p, "s")
 				e.Terminating = strings.Contains(p, "t")
+			case kind == "z":
+				e.Hints.Zones = append(e.Hints.Zones, value)
+			case kind == "n":
+				e.Hints.Nodes = append(e.Hints.Nodes, value)
+			case kind == "e":
+				e.Source = value
+			case kind == "w":
+				weight, _ := strconv.Atoi(value)
+				e.Weight = cluster.WeightOf(weight)
+			case kind == "p":
+				e.Ports = []cluster.EndpointPort{portFrom(value)}
 			}
 		}
 		out = append(out, e)
 	}
 	return out
+}
+
+func portFrom(text string) cluster.EndpointPort {
+	name, number, named := strings.Cut(text, "/")
+	if !named {
+		name, number = "", text
+	}
+	n, _ := strconv.Atoi(number)
+	p := cluster.EndpointPort{Name: name, Protocol: cluster.TCP, Port: uint16(n)}
+	if name == "udp" {
+		p.Name, p.Protocol = "", cluster.UDP
+	}
+	return p
 }
 
 // lastBytes returns the last bytes of the addresses of targets.
@@ -55,61 +76,6 @@ func lastBytes(ts []Target) string {
 
 // port80 is the service port of endpointsFrom.
 var port80 = cluster.ServicePort{Protocol: cluster.TCP, Port: 80}
-
-func TestCandidates(t *testing.T) {
-	port := cluster.ServicePort{Name: "http", Protocol: cluster.TCP, Port: 80}
-	endpoint := func(source, ip string, ready bool, ports ...cluster.EndpointPort) *cluster.Endpoint {
-		key := cluster.EndpointKey{Source: source, Addr: addr(ip)}
-		return &cluster.Endpoint{EndpointKey: key, Ports: ports, Ready: ready}
-	}
-	http := func(n uint16) cluster.EndpointPort {
-		return cluster.EndpointPort{Name: "http", Protocol: cluster.TCP, Port: n}
-	}
-	got := candidates(nil, []*cluster.Endpoint{
-		endpoint("a", "10.0.0.2", true, http(8080)),
-		endpoint("a", "10.0.0.1", false, http(8080)),
-		endpoint("b", "10.0.0.1", true, http(8080)), // a higher rank
-		endpoint("b", "10.0.0.1", true, http(9090)),
-		endpoint("b", "10.0.0.3", true, cluster.EndpointPort{Name: "http", Protocol: cluster.UDP, Port: 80}),
-		endpoint("b", "10.0.0.4", true, cluster.EndpointPort{Name: "https", Protocol: cluster.TCP, Port: 443}),
-		endpoint("b", "10.0.0.5", true, http(0)),   // all ports
-		endpoint("b", "fd00::1", true, http(8080)), // another family
-	}, nft.IPv4, port, &cluster.Node{Name: "here"})
-	var names []string
-	for _, c := range got {
-		names = append(names, fmt.Sprintf("%s ready=%v here=%v", c.AddrPort(), c.Ready, c.Here))
-	}
-	want := []string{
-		"10.0.0.1:8080 ready=true here=true", "10.0.0.1:9090 ready=true here=true",
-		"10.0.0.2:8080 ready=true here=true", "10.0.0.5:80 ready=true here=true",
-	}
-	if !slices.Equal(names, want) {
-		t.Errorf("got %q, want %q", names, want)
-	}
-}
-
-// An endpoint in several sources has the highest of its weights. The weight of
-// other ports does not count.
-func TestWeightInSeveralSources(t *testing.T) {
-	endpoint := func(source string, port uint16, weight int, ready bool) *cluster.Endpoint {
-		return &cluster.Endpoint{
-			EndpointKey: cluster.EndpointKey{Source: source, Addr: addr("10.0.0.1")}, Ready: ready,
-			Ports:  []cluster.EndpointPort{{Protocol: cluster.TCP, Port: port}},
-			Weight: cluster.WeightOf(weight),
-		}
-	}
-	got := candidates(nil, []*cluster.Endpoint{
-		endpoint("a", 80, 3, true), endpoint("b", 80, 0, true), endpoint("c", 80, 7, false),
-		endpoint("d", 81, 0, true), endpoint("e", 82, 9, true),
-	}, nft.IPv4, port80, &cluster.Node{})
-	var weights []int
-	for _, c := range got {
-		weights = append(weights, c.Target.Weight.Int())
-	}
-	if want := []int{7, 0, 9}; !slices.Equal(weights, want) || !got[0].Ready {
-		t.Errorf("got weights %v, ready %v; want %v, true", weights, got[0].Ready, want)
-	}
-}
 
 // targetsFrom returns targets with these last bytes of their addresses.
 func targetsFrom(lastBytes string) []Target {

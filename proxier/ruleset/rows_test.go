@@ -12,31 +12,38 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
+// planOf returns the plan of an IPv4 service port with all frontends of its
+// Service.
+func planOf(t testing.TB, rules *Ruleset, in PlanInput) *Plan {
+	t.Helper()
+	in.Frontends = FrontendsOf(nft.IPv4, in.Service, in.Port)
+	plan, err := rules.MakePlan(&in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+// numberedEndpoint returns a ready endpoint of port80 on another node.
+func numberedEndpoint(i int) *cluster.Endpoint {
+	return &cluster.Endpoint{
+		EndpointKey: cluster.EndpointKey{Addr: netip.AddrFrom4([4]byte{10, 244, 0, byte(i)})}, Node: "elsewhere",
+		Ready: true, Ports: []cluster.EndpointPort{{Protocol: cluster.TCP, Port: 8080}},
+	}
+}
+
 // Rows with a buffer allocates the name of the service port only, independent
 // of the number of endpoints.
 func TestRowsAllocations(t *testing.T) {
 	rules := newRuleset(t, Config{}, nft.IPv4)
-	port := cluster.ServicePort{Name: "http", Protocol: cluster.TCP, Port: 80}
-	in := &PlanInput{
-		Node: &cluster.Node{Name: "node1"},
-		Service: &cluster.Service{
-			Name: cluster.ServiceName{Namespace: "ns", Name: "svc"}, Families: []nft.Family{nft.IPv4},
-			ClusterIPs: []netip.Addr{addr("10.96.0.1")}, Ports: []cluster.ServicePort{port},
-		},
-		Port: port,
-	}
-	in.Frontends = FrontendsOf(nft.IPv4, in.Service, port)
+	in := PlanInput{Node: &cluster.Node{Name: "here"}, Port: port80, Service: &cluster.Service{
+		Name: cluster.ServiceName{Namespace: "ns", Name: "svc"}, Families: []nft.Family{nft.IPv4},
+		ClusterIPs: []netip.Addr{addr("10.96.0.1")},
+	}}
 	for i := range 10 {
-		in.Endpoints = append(in.Endpoints, &cluster.Endpoint{
-			EndpointKey: cluster.EndpointKey{Addr: netip.AddrFrom4([4]byte{10, 244, 0, byte(i)})},
-			Node:        "node2", Ready: true,
-			Ports: []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}},
-		})
+		in.Endpoints = append(in.Endpoints, numberedEndpoint(i))
 	}
-	plan, err := rules.MakePlan(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := planOf(t, rules, in)
 	var rows []nft.Row
 	if n := testing.AllocsPerRun(10, func() { rows = rules.Rows(rows[:0], plan) }); n > 1 || len(rows) != 12 {
 		t.Errorf("got %v allocations and %d rows, want 1 and 12", n, len(rows))
@@ -48,16 +55,15 @@ func TestRowsAllocations(t *testing.T) {
 // source ranges: it has no such row.
 func TestNoVerdictsOfServices(t *testing.T) {
 	rules := newRuleset(t, Config{}, nft.IPv4)
-	port := cluster.ServicePort{Name: "http", Protocol: cluster.TCP, Port: 80, NodePort: 30080}
+	port := cluster.ServicePort{Protocol: cluster.TCP, Port: 80, NodePort: 30080}
 	node := &cluster.Node{Name: "here"}
 	policies := []cluster.Policy{cluster.PolicyCluster, cluster.PolicyLocal}
-	weights := []*int{nil, new(0), new(5)}
+	weights := []cluster.Weight{0, cluster.WeightOf(0), cluster.WeightOf(5)}
 	for i := range 1 << 9 {
 		flag := func(bit int) bool { return i>>bit&1 == 1 }
 		svc := &cluster.Service{
-			Name: cluster.ServiceName{Namespace: "ns", Name: "svc"}, Families: []nft.Family{nft.IPv4},
-			ClusterIPs: []netip.Addr{addr("10.96.0.1")}, ExternalIPs: []netip.Addr{addr("192.0.2.1")},
-			LoadBalancerIPs: []netip.Addr{addr("192.0.2.2")}, Ports: []cluster.ServicePort{port},
+			Families: []nft.Family{nft.IPv4}, ClusterIPs: []netip.Addr{addr("10.96.0.1")},
+			ExternalIPs: []netip.Addr{addr("192.0.2.1")}, LoadBalancerIPs: []netip.Addr{addr("192.0.2.2")},
 			InternalPolicy: policies[i>>0&1], ExternalPolicy: policies[i>>1&1],
 		}
 		if flag(2) {
@@ -68,25 +74,14 @@ func TestNoVerdictsOfServices(t *testing.T) {
 		}
 		var endpoints []*cluster.Endpoint
 		for n := range i >> 4 & 3 {
-			e := &cluster.Endpoint{
-				EndpointKey: cluster.EndpointKey{Addr: netip.AddrFrom4([4]byte{10, 244, 0, byte(n)})},
-				Node:        "elsewhere", Ready: true,
-				Ports: []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}},
-			}
-			if w := weights[(i>>6&3+n)%len(weights)]; w != nil {
-				e.Weight = cluster.WeightOf(*w)
-			}
+			e := numberedEndpoint(n)
+			e.Weight = weights[(i>>6&3+n)%len(weights)]
 			if n == 0 && flag(8) {
 				e.Node = node.Name
 			}
 			endpoints = append(endpoints, e)
 		}
-		plan, err := rules.MakePlan(&PlanInput{
-			Node: node, Service: svc, Port: port, Endpoints: endpoints, Frontends: FrontendsOf(nft.IPv4, svc, port),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		plan := planOf(t, rules, PlanInput{Node: node, Service: svc, Port: port, Endpoints: endpoints})
 		for _, row := range rules.Rows(nil, plan) {
 			if row.Set.Verdicts {
 				t.Errorf("case %#x: got row %s of a verdict map", i, row)

@@ -28,9 +28,9 @@ func TestScripts(t *testing.T) {
 		s := &story{e.T, &cluster.Node{Name: "here", Zone: "a"}}
 		all := make(map[string]script.Command)
 		for name, answer := range map[string]func(args []string) string{
-			"node": s.setNode, "usable": s.usable, "unused": s.unused, "arrange": s.arrange, "share": s.share,
-			"size": s.size, "nodeport-addresses": s.nodePortAddresses, "program": s.program, "sources": s.sources,
-			"reach": s.reach, "affinity-chains": s.affinityChains,
+			"node": s.setNode, "candidates": s.candidates, "usable": s.usable, "unused": s.unused,
+			"arrange": s.arrange, "share": s.share, "size": s.size, "nodeport-addresses": s.nodePortAddresses,
+			"program": s.program, "sources": s.sources, "reach": s.reach, "affinity-chains": s.affinityChains,
 		} {
 			all[name] = func(_ *script.Script, args []string) (string, error) { return answer(args), nil }
 		}
@@ -92,6 +92,24 @@ func (s *story) setNode(args []string) string {
 		s.t.Errorf("unknown fields %q", rest)
 	}
 	return ""
+}
+
+// candidates returns the targets that endpoints are, with their conditions.
+func (s *story) candidates(args []string) string {
+	var out []string
+	for _, c := range candidates(nil, endpointsFrom(strings.Join(args, " ")), nft.IPv4, port80, s.node) {
+		words := []string{fmt.Sprint(c.Addr.As4()[3], ":", c.Port)}
+		for word, is := range map[string]bool{
+			"here": c.Here, "ready": c.Ready, fmt.Sprint("weight ", c.Target.Weight.Int()): c.Target.Weight.Int() != 1,
+		} {
+			if is {
+				words = append(words, word)
+			}
+		}
+		slices.Sort(words)
+		out = append(out, strings.Join(words, " "))
+	}
+	return strings.Join(out, ", ")
 }
 
 // usable returns the endpoints for the policies Cluster and Local.

@@ -1,7 +1,6 @@
 package ruleset
 
 import (
-	"fmt"
 	"math/big"
 	"net/netip"
 	"slices"
@@ -213,7 +212,9 @@ func TestStickyNames(t *testing.T) {
 			}
 		}
 	}
-	if _, ok := ParseStickyChain(fmt.Sprint(newPrefixes[toAll], "8.ns.svc.tcp.http")); ok {
-		t.Error("a chain for new clients is parsed as one for known clients")
+	for _, other := range []string{newPrefixes[toAll] + "8.ns.svc.tcp.http", "affinity-external.ns.svc", "services"} {
+		if name, ok := ParseStickyChain(other); ok {
+			t.Errorf("chain %s is parsed as one for known clients of %s", other, name)
+		}
 	}
 }

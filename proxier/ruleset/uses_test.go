@@ -13,10 +13,7 @@ import (
 
 // A plan has exactly the endpoints that are used.
 func TestUsesOfPlans(t *testing.T) {
-	rules, err := New(Config{}, nft.IPv4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := newRuleset(t, Config{}, nft.IPv4)
 	random := rand.New(rand.NewPCG(1, 2))
 	pick := func(values ...string) string { return values[random.IntN(len(values))] }
 	for range 5000 {
@@ -25,7 +22,7 @@ func TestUsesOfPlans(t *testing.T) {
 			specs = append(specs, fmt.Sprint(96+random.IntN(4))+pick("", "@here", "@other")+","+
 				pick("rs", "rs", "s", "st", "t", "")+pick("", ",z:a", ",z:b", ",z:a,n:here", ",z:a,n:other"))
 		}
-		in := &PlanInput{
+		in := PlanInput{
 			Node: &cluster.Node{Name: "here", Zone: pick("", "a"), ServiceCIDRs: prefixes("10.244.0.96/32")},
 			Service: &cluster.Service{
 				Families: []nft.Family{nft.IPv4}, ClusterIPs: []netip.Addr{addr("10.96.0.1")},
@@ -33,13 +30,9 @@ func TestUsesOfPlans(t *testing.T) {
 			},
 			Port: port80, Endpoints: endpointsFrom(strings.Join(specs, " ")),
 		}
-		in.Frontends = FrontendsOf(nft.IPv4, in.Service, in.Port)
-		plan, err := rules.MakePlan(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		plan := planOf(t, rules, in)
 		var inCluster, local int
-		for _, u := range EndpointUses(nft.IPv4, in) {
+		for _, u := range EndpointUses(nft.IPv4, &in) {
 			at := Target{Addr: u.Addr, Port: u.Port}.AddrPort()
 			if u.Cluster == "" {
 				inCluster++

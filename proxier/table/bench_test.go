@@ -3,7 +3,6 @@ package table_test
 import (
 	"fmt"
 	"math"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -69,47 +67,6 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkWrites measures the first write, a rewrite, and the scaling of one
-// Service: of many Services, of those in reports about kube-proxy, without
-// endpoints, with counted connections, and with external IPs, with and without
-// numbers.
-func BenchmarkWrites(b *testing.B) {
-	for _, tt := range []struct {
-		name                string
-		services, endpoints int
-		change              func(*table.Config)
-		externalIPs         bool // every fifth Service has two
-	}{
-		{"services", benchServices, tabletest.ManyEndpoints, func(*table.Config) {}, false},
-		{"k139513", 44_125, 1, func(*table.Config) {}, false},
-		{"k135639", 5_006, 50, func(*table.Config) {}, false},
-		{"k126013", 10_000, 2, func(*table.Config) {}, false},
-		{"limit", 100_000, 2, func(*table.Config) {}, false},
-		{"no-endpoints", benchServices, 0, func(*table.Config) {}, false},
-		{"metrics", benchServices, tabletest.ManyEndpoints, func(c *table.Config) {
-			c.Rules.ServiceMetrics = ruleset.ServiceMetricsAll
-		}, false},
-		{"external", benchServices, tabletest.ManyEndpoints, func(*table.Config) {}, true},
-		{"numbers", benchServices, tabletest.ManyEndpoints, func(c *table.Config) { c.Rules.NumberLimit = 1 }, true},
-	} {
-		b.Run(tt.name, func(b *testing.B) {
-			config := sampleConfig()
-			tt.change(&config)
-			of := loaded(b, config, tt.services, tt.endpoints)
-			for i := 0; tt.externalIPs && i < tt.services; i += 5 {
-				svc := tabletest.NumberedService(i)
-				svc.ExternalIPs = []netip.Addr{numberedAddr(nft.IPv4, 198, i), numberedAddr(nft.IPv4, 199, i)}
-				of.SetService(svc)
-			}
-			b.Run("start", func(b *testing.B) {
-				rewrites(b, of, func() { deleteTable(b, nft.IPv4) })
-			})
-			b.Run("rewrite", func(b *testing.B) { rewrites(b, of, func() {}) })
-			b.Run("scale", func(b *testing.B) { scale(b, of, 5) })
-		})
-	}
-}
-
 // BenchmarkRewriteSizes writes all Services again while they have so many
 // different numbers of endpoints.
 func BenchmarkRewriteSizes(b *testing.B) {
@@ -120,20 +77,12 @@ func BenchmarkRewriteSizes(b *testing.B) {
 				addEndpoints(of, i, i)
 			}
 			tabletest.Sync(b, of)
-			rewrites(b, of, func() {})
+			measure(b, of, func(int) {
+				table.Distrust(of)
+				tabletest.Sync(b, of)
+			})
 		})
 	}
-}
-
-// rewrites measures writes of the whole table, but not prepare.
-func rewrites(b *testing.B, of *table.Table, prepare func()) {
-	measure(b, of, func(int) {
-		b.StopTimer()
-		prepare()
-		table.Distrust(of)
-		b.StartTimer()
-		tabletest.Sync(b, of)
-	})
 }
 
 // scale measures an endpoint that is added to a Service and removed: two syncs.
@@ -220,21 +169,6 @@ func loseEndpoints(b *testing.B, of *table.Table, service int) {
 		of.SetEndpoints(name, "slice", endpoints)
 		tabletest.Sync(b, of)
 	})
-}
-
-// deleteTable deletes the table of a family in the kernel.
-func deleteTable(b *testing.B, f nft.Family) {
-	conn, err := nft.Open()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer conn.Close()
-	batch := nft.NewBatch(&nft.Table{Family: f, Name: ruleset.TableName})
-	batch.AddTable("") // it may not exist
-	batch.DeleteTable()
-	if err := conn.Commit(batch); err != nil {
-		b.Fatal(err)
-	}
 }
 
 // mixed returns a Table after a sync with the Services of the benchmarks, of

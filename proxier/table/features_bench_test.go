@@ -16,6 +16,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
@@ -47,6 +48,8 @@ func features() []*feature {
 		{name: "services", size: 10_000, shape: services(10)},
 		{name: "k135639", size: 5_006, shape: services(50)}, // workloads of reports, as in bench-scale
 		{name: "k139513", size: 44_125, shape: services(1)},
+		{name: "k126013", size: 10_000, shape: services(2)},
+		{name: "limit", size: 100_000, shape: services(2)},
 		{name: "affinity", size: 2_000, shape: services(10), use: func(svc *cluster.Service, _ int) {
 			svc.AffinityTimeout = 3 * time.Hour
 		}},
@@ -90,6 +93,21 @@ func numberedAddr(f nft.Family, network byte, i int) netip.Addr {
 		first = netip.AddrFrom16([16]byte{0: 0xfd, 12: network})
 	}
 	return addrAfter(first.String(), i)
+}
+
+// deleteTable deletes the table of a family in the kernel.
+func deleteTable(b *testing.B, f nft.Family) {
+	conn, err := nft.Open()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	batch := nft.NewBatch(&nft.Table{Family: f, Name: ruleset.TableName})
+	batch.AddTable("") // it may not exist
+	batch.DeleteTable()
+	if err := conn.Commit(batch); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // BenchmarkFeatures measures each feature at two sizes, one four times the

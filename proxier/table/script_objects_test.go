@@ -25,7 +25,7 @@ import (
 // objects are the objects of the cluster. They are passed to the present
 // process, and to later ones.
 type objects struct {
-	model     *tabletest.Model
+	sinks     cluster.Sinks // of the present process
 	node      *cluster.Node
 	services  map[string]*corev1.Service
 	endpoints map[string]map[string]map[netip.Addr]*cluster.Endpoint // by Service, source and address
@@ -33,9 +33,24 @@ type objects struct {
 
 func newObjects() objects {
 	return objects{
-		model: tabletest.NewModel(cluster.Sinks{}, tabletest.Node()), node: tabletest.Node(),
+		node:      tabletest.Node(),
 		services:  make(map[string]*corev1.Service),
 		endpoints: make(map[string]map[string]map[netip.Addr]*cluster.Endpoint),
+	}
+}
+
+// passTo passes all objects to another process, Services in order of names, as
+// a source does.
+func (o *objects) passTo(sinks cluster.Sinks) {
+	o.sinks = sinks
+	sinks.SetNode(o.node)
+	for _, name := range slices.Sorted(maps.Keys(o.services)) {
+		sinks.SetService(translate.ParseService(o.services[name]).Service)
+	}
+	for name, sources := range o.endpoints {
+		for source, all := range sources {
+			o.pass(parseName(name), source, slices.Collect(maps.Values(all)))
+		}
 	}
 }
 
@@ -111,7 +126,7 @@ func (o *objects) applyObject(text []byte) error {
 func (o *objects) set(svc *corev1.Service) {
 	parsed := translate.ParseService(svc)
 	o.services[parsed.Name.String()] = svc
-	o.model.SetService(parsed.Service)
+	o.sinks.SetService(parsed.Service)
 }
 
 // pass passes the endpoints of a source.
@@ -126,7 +141,7 @@ func (o *objects) pass(svc cluster.ServiceName, source string, all []*cluster.En
 		o.endpoints[name][source][e.Addr] = e
 	}
 	slices.SortFunc(all, func(a, b *cluster.Endpoint) int { return a.Addr.Compare(b.Addr) })
-	o.model.SetEndpoints(svc, source, all)
+	o.sinks.SetEndpoints(svc, source, all)
 }
 
 // patch merges a Service with a part of it in YAML: patch default/web 'spec:
@@ -188,7 +203,7 @@ func (o *objects) delete(_ *script.Script, names []string) (string, error) {
 			return "", fmt.Errorf("no Service %s", name)
 		}
 		delete(o.services, name)
-		o.model.DeleteService(parseName(name))
+		o.sinks.DeleteService(parseName(name))
 		if !only {
 			o.clear(name)
 		}
@@ -199,7 +214,7 @@ func (o *objects) delete(_ *script.Script, names []string) (string, error) {
 // clear deletes the endpoints of a Service.
 func (o *objects) clear(name string) {
 	for source := range o.endpoints[name] {
-		o.model.SetEndpoints(parseName(name), source, nil)
+		o.sinks.SetEndpoints(parseName(name), source, nil)
 	}
 	delete(o.endpoints, name)
 }
@@ -307,6 +322,6 @@ func (o *objects) setNode(_ *script.Script, args []string) (string, error) {
 		}
 	}
 	o.node = &n
-	o.model.SetNode(&n)
+	o.sinks.SetNode(&n)
 	return "", nil
 }

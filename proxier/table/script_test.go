@@ -38,9 +38,9 @@ func newSample(t *testing.T, options ...string) *engine {
 	tabletest.NewNamespace(t)
 	e := newEngine(t)
 	e.config.Observer, e.config.Events = nil, nil // the engine has no locks
-	tabletest.PassSample(e.model)
 	_, err := e.start(nil, options)
-	if err = errors.Join(err, e.model.Sync()); err != nil {
+	tabletest.PassSample(e.sinks)
+	if err = errors.Join(err, e.sinks.Sync()); err != nil {
 		t.Fatal(err)
 	}
 	return e
@@ -151,7 +151,7 @@ func (e *engine) start(s *script.Script, args []string) (string, error) {
 		sinks = append(sinks, t)
 	}
 	e.tables, e.kernels = tables, nil
-	e.model.Replace(sinks)
+	e.passTo(sinks)
 	err = sinks.Setup()
 	for _, k := range e.kernels {
 		k.OnRows, k.OnChains, k.OnRules = nil, nil, nil
@@ -168,7 +168,7 @@ func (e *engine) stop(*script.Script, []string) (string, error) {
 		errs = append(errs, t.Close())
 	}
 	e.tables = nil
-	e.model.Replace(cluster.Sinks{})
+	e.passTo(cluster.Sinks{})
 	return "", errors.Join(errs...)
 }
 

@@ -21,9 +21,6 @@ func TestRewriteLosesNoConnection(t *testing.T) {
 	t.Parallel()
 	tabletest.NewNode(t)
 	e := newEngine(t)
-	if _, err := e.start(nil, nil); err != nil {
-		t.Fatal(err)
-	}
 	guarded := tabletest.Service("guarded", "10.96.200.1", func(s *cluster.Service) {
 		s.Ports[0].Protocol = cluster.UDP
 		s.LoadBalancerIPs = tabletest.Addrs("192.0.2.1")
@@ -31,10 +28,16 @@ func TestRewriteLosesNoConnection(t *testing.T) {
 	})
 	endpoint := tabletest.Endpoint("10.244.0.1")
 	endpoint.Ports[0].Protocol = cluster.UDP
-	e.model.SetService(guarded)
-	tabletest.SetEndpoint(e.model, guarded.Name, endpoint)
-	tabletest.PassNumbered(e.model, 300, tabletest.ManyEndpoints) // a commit takes longer
-	tabletest.Sync(t, e.tables[0])
+	restart := func() {
+		if _, err := e.start(nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		e.sinks.SetService(guarded)
+		tabletest.SetEndpoint(e.sinks, guarded.Name, endpoint)
+		tabletest.PassNumbered(e.sinks, 300, tabletest.ManyEndpoints) // a commit takes longer
+		tabletest.Sync(t, e.tables[0])
+	}
+	restart()
 	// All packets end here, so that each one begins a connection.
 	tabletest.LoadNFT(t, `table ip end {
 		counter translated { }
@@ -55,10 +58,7 @@ func TestRewriteLosesNoConnection(t *testing.T) {
 	}
 	commits, stop := 0, sendUDP(t, tabletest.Node().IPs[0], netip.MustParseAddrPort("192.0.2.1:80"))
 	for range rounds(15) {
-		if _, err := e.start(nil, nil); err != nil { // the first sync of a process is a rewrite
-			t.Fatal(err)
-		}
-		tabletest.Sync(t, e.tables[0])
+		restart() // the first sync of a process is a rewrite
 		commits += e.tables[0].Stats().Transactions
 	}
 	sent, translated, lost := stop(), packets("translated"), packets("lost")

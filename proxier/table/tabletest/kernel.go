@@ -1,13 +1,6 @@
 package tabletest
 
-import (
-	"errors"
-
-	"github.com/nftproxy/nftproxy/nft"
-)
-
-// ErrCommit is an error for commits that a test refuses.
-var ErrCommit = errors.New("commit refused by the test")
+import "github.com/nftproxy/nftproxy/nft"
 
 // Kernel is a connection to the kernel that injects faults. Functions that
 // are nil inject nothing.
@@ -30,11 +23,6 @@ func (k *Kernel) Commit(b *nft.Batch) error {
 		return k.OnCommit(b, commit)
 	}
 	return commit()
-}
-
-// FailCommits makes all commits fail with ErrCommit.
-func (k *Kernel) FailCommits() {
-	k.OnCommit = func(*nft.Batch, func() error) error { return ErrCommit }
 }
 
 // Chains implements keep.Kernel.

@@ -99,16 +99,6 @@ type Events []cluster.Event
 // Record implements cluster.EventRecorder.
 func (e *Events) Record(event cluster.Event) { *e = append(*e, event) }
 
-// Of returns the objects of the events with a reason.
-func (e *Events) Of(reason string) (objects []string) {
-	for _, event := range *e {
-		if event.Reason == reason {
-			objects = append(objects, event.Namespace+"/"+event.Name)
-		}
-	}
-	return objects
-}
-
 // ManyEndpoints is the number of endpoints of a numbered Service.
 const ManyEndpoints = 10
 
