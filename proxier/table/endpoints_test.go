@@ -3,60 +3,50 @@ package table
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// After random calls of SetEndpoints, the desired endpoints are the values of a
-// map with the same changes, in order.
-// The slices of the source are not modified.
-func TestEndpointsOfSources(t *testing.T) {
-	t.Parallel()
-	table := newUnconnected(t, sampleConfig())
-	c := tabletest.NewRandom(1, 2, nft.IPv4)
-	name := cluster.ServiceName{Namespace: "ns", Name: "svc"}
-	want := map[cluster.EndpointKey]*cluster.Endpoint{}
-	type passed struct{ slice, content []*cluster.Endpoint }
-	var all []passed
-	before := maps.Clone(want)
-	for i := range 5000 {
-		source := fmt.Sprintf("slice-%d", c.IntN(3))
-		endpoints := c.Endpoints(source)
-		all = append(all, passed{endpoints, slices.Clone(endpoints)})
-		table.SetEndpoints(name, source, endpoints)
-		maps.DeleteFunc(want, func(k cluster.EndpointKey, _ *cluster.Endpoint) bool { return k.Source == source })
-		for _, e := range endpoints {
-			want[e.EndpointKey] = e
+// After random edits, the endpoints are the values of a map with the same
+// changes, in order. Neither the lists of sources nor the endpoints before are
+// modified.
+func TestMergeEndpoints(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var all []*cluster.Endpoint
+	want := make(map[cluster.EndpointKey]*cluster.Endpoint)
+	for step := range 2000 {
+		before, changes, copies := slices.Clone(all), make(edits), make(edits)
+		for range 1 + r.IntN(3) {
+			source := fmt.Sprint("slice-", r.IntN(3))
+			var list []*cluster.Endpoint
+			for i := range 9 {
+				if e := tabletest.NumberedEndpoint(0, i); r.IntN(2) == 0 {
+					e.Source = source
+					list = append(list, e)
+				}
+			}
+			changes[source], copies[source] = list, slices.Clone(list)
 		}
-		if c.IntN(3) > 0 {
-			continue
+		for source, list := range changes {
+			maps.DeleteFunc(want, func(k cluster.EndpointKey, _ *cluster.Endpoint) bool { return k.Source == source })
+			for _, e := range list {
+				want[e.EndpointKey] = e
+			}
 		}
-		clear(table.desired.dirty)
-		table.desired.mergeEndpoints()
-		var got []*cluster.Endpoint
-		if s := table.desired.services[name]; s != nil {
-			got = s.endpoints
-		}
+		got := changes.merge(all)
 		keys := slices.SortedFunc(maps.Keys(want), cluster.EndpointKey.Compare)
-		same := func(e *cluster.Endpoint, k cluster.EndpointKey) bool { return e.Equal(want[k]) }
-		if !slices.EqualFunc(got, keys, same) {
-			t.Fatalf("step %d: got endpoints %v, want %v", i, got, want)
+		if !slices.EqualFunc(got, keys, func(e *cluster.Endpoint, k cluster.EndpointKey) bool { return e == want[k] }) {
+			t.Fatalf("step %d: got %v, want %v", step, got, want)
 		}
-		dirty, changed := len(table.desired.dirty) > 0, !maps.EqualFunc(before, want, (*cluster.Endpoint).Equal)
-		if dirty != changed && len(want) > 0 {
-			t.Fatalf("step %d: got dirty %v, want %v", i, dirty, changed)
+		if !slices.Equal(all, before) || !maps.EqualFunc(changes, copies, slices.Equal[[]*cluster.Endpoint]) {
+			t.Fatalf("step %d: the endpoints before, or those of a source, were modified", step)
 		}
-		before = maps.Clone(want)
-	}
-	for i, p := range all {
-		if !slices.Equal(p.slice, p.content) {
-			t.Errorf("slice %d was modified: got %v, want %v", i, p.slice, p.content)
-		}
+		all = got
 	}
 }
 

@@ -85,6 +85,7 @@ func canonical(listing string) []string {
 				list = append(list, expirations.ReplaceAllString(e, ""))
 			}
 			slices.Sort(list)
+			list = slices.Compact(list) // while a set grows, the kernel can list an element twice
 			block = head + "elements = {\n" + strings.Join(list, "\n") + "}" + tail
 		}
 		blocks = append(blocks, strings.TrimSpace(block))

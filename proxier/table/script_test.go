@@ -112,7 +112,7 @@ func (e *engine) provide(dir string) error {
 
 func (e *engine) commands() map[string]script.Command {
 	all := map[string]script.Command{
-		"start": e.start, "end": e.stop, "nft": runNFT, "limit": e.limit, "no-counts": e.noCounts,
+		"start": e.start, "nft": runNFT, "limit": e.limit, "no-counts": e.noCounts,
 		"unreadable": e.unreadable, "skip-ids": e.skipIDs, "replace-rules": e.replaceRules,
 		"sync":   e.each((*table.Table).Sync),
 		"resync": e.each((*table.Table).Resync),

@@ -6,7 +6,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/translate"
 	"github.com/nftproxy/nftproxy/test/random"
 )
 
@@ -61,20 +60,3 @@ func (r Random) Revert(s cluster.Sink, n int) {
 
 // Replay passes all objects to another sink.
 func (r Random) Replay(s cluster.Sink) { random.Pass(s, nil, r.State()) }
-
-// Endpoints returns random endpoints of a source, sorted by address.
-func (r Random) Endpoints(source string) (all []*cluster.Endpoint) {
-	var s random.State
-	for len(s.Apps) == 0 {
-		r.Generator.Change(&s)
-	}
-	for _, slice := range s.Apps[0].Slices() {
-		all = append(all, translate.ParseEndpointSlice(slice).Endpoints...)
-	}
-	slices.SortStableFunc(all, func(a, b *cluster.Endpoint) int { return a.Addr.Compare(b.Addr) })
-	all = slices.CompactFunc(all, func(a, b *cluster.Endpoint) bool { return a.Addr == b.Addr })
-	for _, e := range all {
-		e.Source = source
-	}
-	return all
-}
