@@ -52,6 +52,9 @@ func list(dir string) (listing, error) {
 		}
 		e := entry{name: f.Name()}
 		if !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.name)) {
+			if f.IsDir() {
+				e.name += "/"
+			}
 			result.ignored = append(result.ignored, e.name)
 			continue
 		}

@@ -33,7 +33,7 @@ type Problem struct {
 	// Kept reports whether the last valid version is active.
 	Kept bool `json:"kept,omitempty"`
 	// Since is when the problem was first seen.
-	Since time.Time `json:"since"`
+	Since time.Time `json:"since,omitzero"`
 }
 
 // maxReported limits the problems of a Status.
@@ -46,12 +46,18 @@ func (s *Source) Status() *Status { return s.status.Load() }
 func (s *Source) publish() {
 	all := s.state.problems()
 	if s.err != nil {
-		all = slices.Insert(all, 0, Problem{Text: s.err.Error(), Kept: true, Since: s.failed})
+		all = slices.Insert(all, 0, Problem{Text: "the folder cannot be read: " + s.err.Error(), Kept: true, Since: s.failed})
 	}
-	s.status.Store(&Status{
-		Dir: s.config.Dir, Files: len(s.state.files), Objects: len(s.state.active),
-		ProblemCount: len(all), Problems: all[:min(len(all), maxReported)],
-	})
+	status := s.state.status(s.config.Dir, all[:min(len(all), maxReported)])
+	status.ProblemCount = len(all)
+	s.status.Store(&status)
+}
+
+// status returns the state of a directory with problems.
+func (s *state) status(dir string, problems []Problem) Status {
+	return Status{
+		Dir: dir, Files: len(s.files), Objects: len(s.active), ProblemCount: len(problems), Problems: problems,
+	}
 }
 
 // problems returns the problems of all files and objects, by file and line.

@@ -73,7 +73,7 @@ func newRoot(config Config) *cobra.Command {
 		}
 		return err
 	})
-	root.AddCommand(newDiff(), newDocs(config.Version), newDoctor(config.Version), newExplain(), newFlows(),
+	root.AddCommand(newCheck(), newDiff(), newDocs(config.Version), newDoctor(config.Version), newExplain(), newFlows(),
 		newServices(),
 		newStatus(config.Version), newTrace(), newVersion(config.Version))
 	return root

@@ -65,7 +65,10 @@ func printManifests(w io.Writer, p *answer.ProxyStatus) {
 	var problems []string
 	for _, problem := range m.Problems {
 		text := problem.Text + "; for " + age(p.Time, problem.Since)
-		if problem.Kept {
+		switch {
+		case problem.Kept && problem.File == "":
+			text += ", the last objects are served"
+		case problem.Kept:
 			text += ", the last valid version is served"
 		}
 		problems = append(problems, text)

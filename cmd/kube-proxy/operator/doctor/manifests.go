@@ -25,7 +25,7 @@ func checkManifests(_ context.Context, n *node) Finding {
 	if more := m.ProblemCount - len(details); more > 0 {
 		details = append(details, fmt.Sprintf("and %d more", more))
 	}
-	return fail(fmt.Sprintf("manifests in %s have problems (%d): objects are not served, or in an earlier version",
+	return fail(fmt.Sprintf("problems in %s (%d): objects are not served, or in an earlier version",
 		m.Dir, m.ProblemCount),
 		"correct the files, and validate them with nftproxy check; a change takes effect within a second").
 		with(details...)
