@@ -46,7 +46,8 @@ func (s *Source) Status() *Status { return s.status.Load() }
 func (s *Source) publish() {
 	all := s.state.problems()
 	if s.err != nil {
-		all = slices.Insert(all, 0, Problem{Text: "the folder cannot be read: " + s.err.Error(), Kept: true, Since: s.failed})
+		text := "the folder cannot be read: " + s.err.Error()
+		all = slices.Insert(all, 0, Problem{Text: text, Kept: true, Since: s.failed})
 	}
 	status := s.state.status(s.config.Dir, all[:min(len(all), maxReported)])
 	status.ProblemCount = len(all)

@@ -44,7 +44,7 @@ func newCheck() *cobra.Command {
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		},
 	}
-	cmd.Flags().StringVar(&node, "node", "", "`NAME` of the node that would serve (default the only Node of the folder)")
+	cmd.Flags().StringVar(&node, "node", "", "`NAME` of this node (default the only Node of the folder)")
 	out.addFlag(cmd)
 	return cmd
 }

@@ -4,8 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/tools/txtar"
 )
 
 // verb matches the name of a command in the help.
@@ -42,6 +45,29 @@ func TestDocs(t *testing.T) {
 				t.Errorf("%s: got\n%s\nwant %q", f.format, page, want)
 			}
 		}
+	}
+}
+
+// docs/troubleshooting.md has the output of a script.
+func TestTroubleshootingExample(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive, err := txtar.ParseFile("testdata/scripts/check.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == "problems" })
+	want := "    # nftproxy check services.d\n"
+	for line := range strings.Lines(strings.TrimSuffix(string(archive.Files[i].Data), "exit code 1\n")) {
+		if line != "\n" {
+			line = "    " + line
+		}
+		want += line
+	}
+	if !strings.Contains(string(page), want) {
+		t.Errorf("want docs/troubleshooting.md with\n%s", want)
 	}
 }
 

@@ -33,7 +33,7 @@ func run(args ...string) string {
 
 // warnings matches the warnings of doctor, and conntrackMax the maximum number
 // of connections. They depend on the machine.
-var warnings = regexp.MustCompile(`\nWARNINGS.*\n(  .*\n)*|,\n  "warnings": \[\n(    .*\n)*  \]`)
+var warnings = regexp.MustCompile(`\nWARNINGS, see .*\n(  .*\n)*|,\n  "warnings": \[\n(    .*\n)*  \]`)
 
 // affinitySet matches the names of affinity sets, which are random.
 var affinitySet = regexp.MustCompile(`clients-\d+`)

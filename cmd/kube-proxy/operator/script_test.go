@@ -24,7 +24,7 @@ import (
 //
 //	node                    makes a node
 //	serve                   writes the table of the sample Services
-//	serve-manifests         runs a proxy that serves testdata/cluster
+//	serve-manifests [DIR]   runs a proxy that serves a folder, or testdata/cluster
 //	proxy ANSWER=FILE…      runs a proxy with these answers, in YAML: status, services, diff
 //	proxy ANSWER-error=TEXT and an error after the answer, also of explain
 //	drop-capabilities       drops the privileges of the script
@@ -34,9 +34,15 @@ func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Namespace: true, Setup: func(e *script.Env) (map[string]script.Command, error) {
 		t := e.T.(*testing.T)
 		return script.Steps(map[string]any{
-			"node":              func() { tabletest.NewNode(t) },
-			"serve":             func() { serve(t, table.Config{Rules: tabletest.Rules()}) },
-			"serve-manifests":   func() { serveManifests(t, "testdata/cluster", tabletest.Rules()) },
+			"node":  func() { tabletest.NewNode(t) },
+			"serve": func() { serve(t, table.Config{Rules: tabletest.Rules()}) },
+			"serve-manifests": func(s *script.Script, args []string) {
+				dir := "testdata/cluster"
+				if len(args) > 0 {
+					dir = s.MkAbs(args[0])
+				}
+				serveManifests(t, dir, tabletest.Rules())
+			},
 			"drop-capabilities": func() { dropCapabilities(t) },
 			"proxy": func(s *script.Script, args []string) error {
 				pages, err := pagesOf(s, args)
@@ -45,7 +51,9 @@ func TestScripts(t *testing.T) {
 				}
 				return err
 			},
-			"nftproxy": run,
+			"nftproxy": func(s *script.Script, args []string) string {
+				return strings.ReplaceAll(run(args...), s.Getenv("WORK")+"/", "")
+			},
 		}), nil
 	}})
 }
