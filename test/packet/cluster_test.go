@@ -46,6 +46,7 @@ type cluster struct {
 	oracles map[*lab.Node]*oracle.Cluster
 
 	isStory      bool                         // it has a script
+	ending       bool                         // a proxy got SIGTERM
 	services     map[string]*service          // by name
 	serviceCIDRs map[string][]string          // applied, by name
 	labels       map[string]map[string]string // of Nodes, by name

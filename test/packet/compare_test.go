@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -37,6 +38,19 @@ func (s *story) again(t testing.TB, args []string) string {
 	s.flags(t, args)
 	s.start()
 	s.settle()
+	return ""
+}
+
+// signal sends SIGTERM to a proxy, which may end later: signal NODE
+func (s *story) signal(_ testing.TB, args []string) string {
+	s.ending = true
+	s.proxy(args[0]).process.Signal(syscall.SIGTERM)
+	return ""
+}
+
+// ended waits until a proxy has ended after a signal: ended NODE
+func (s *story) ended(t testing.TB, args []string) string {
+	s.proxy(args[0]).wait(t)
 	return ""
 }
 

@@ -35,7 +35,7 @@
 //   - the cluster: cluster, add, bridge, listen, sysctl, on PROGRAM, label,
 //     remove-interface (story_test.go)
 //   - objects: apply FILE, spec, endpoints, remove, absent (story_test.go)
-//   - proxies: terminate, kill, start, restart, flags, settle, cleanup
+//   - proxies: terminate, kill, signal, ended, start, restart, flags, settle, cleanup
 //     (compare_test.go)
 //   - connections: check, connect, nodeports, await STEP; open and ask for
 //     connections that stay (heldSteps); choose, stay, leave and moved for the

@@ -29,6 +29,7 @@ type held struct {
 //	open NAME SERVICE[,SERVICE...] FROM... -> TO...   opens connections, or chooses ports for UDP
 //	ask NAME => OUTCOME      sends on all of them; each must have the outcome: a pod that answers,
 //	                         an answer of any pod, refused, reset, or no answer
+//	close NAME               closes them
 //	unanswered NAME          sends on all of them; none may get an answer
 //	heartbeat NAME           sends a heartbeat of SCTP, which nothing answers
 //	write NAME               sends on each second connection, without waiting
@@ -37,7 +38,7 @@ type held struct {
 func heldSteps() map[string]step {
 	return map[string]step{
 		"open": (*story).open, "ask": (*story).ask, "write": (*story).write, "reset-within": (*story).resetWithin,
-		"silence": (*story).silence, "unanswered": (*story).unanswered, "heartbeat": (*story).heartbeat,
+		"silence": (*story).silence, "close": (*story).close, "unanswered": (*story).unanswered, "heartbeat": (*story).heartbeat,
 	}
 }
 
@@ -84,6 +85,13 @@ func (s *story) ask(t testing.TB, args []string) string {
 		if !strings.HasPrefix(fate(r), want) {
 			t.Errorf("%s: got %v, want %s", all[i].describe, r, want)
 		}
+	}
+	return ""
+}
+
+func (s *story) close(_ testing.TB, args []string) string {
+	for _, h := range s.held[args[0]] {
+		h.conn.Close()
 	}
 	return ""
 }

@@ -188,8 +188,7 @@ func (c *cluster) healthCheck(t testing.TB, at netip.AddrPort) (int, error) {
 func (s *story) logged(_ testing.TB, args []string) string {
 	var counts []string
 	for name := range strings.SplitSeq(args[0], ",") {
-		p := s.proxies[slices.Index(s.Nodes(), s.node(name))]
-		counts = append(counts, fmt.Sprint(strings.Count(p.process.Log(), strings.Join(args[1:], " "))))
+		counts = append(counts, fmt.Sprint(strings.Count(s.proxy(name).process.Log(), strings.Join(args[1:], " "))))
 	}
 	return strings.Join(slices.Compact(counts), " and ")
 }

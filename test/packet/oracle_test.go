@@ -16,10 +16,10 @@ import (
 )
 
 // judged reports whether the oracle judges expectations: in scripts, which
-// apply all objects, while proxies run.
+// apply all objects, while proxies run and do not end.
 func (c *cluster) judged() bool {
 	stopped := func(p *proxy) bool { return p.process == nil }
-	return c.isStory && !slices.ContainsFunc(c.proxies, stopped)
+	return c.isStory && !c.ending && !slices.ContainsFunc(c.proxies, stopped)
 }
 
 // allow updates the prediction of a packet that arrives at a node with the

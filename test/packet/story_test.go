@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,6 +113,7 @@ func (s *story) allSteps() map[string]step {
 		"endpoints": (*story).endpoints, "remove": (*story).removeObjects,
 		"terminate": onProxies((*cluster).terminate), "kill": onProxies((*cluster).kill),
 		"start": onProxies((*cluster).start), "settle": onProxies((*cluster).settle),
+		"signal": (*story).signal, "ended": (*story).ended,
 		"flags": (*story).flags, "restart": (*story).again,
 		"check": (*story).check, "connect": (*story).connect, "await": (*story).await,
 		"keep": (*story).keep, "same": (*story).same, "like-new": (*story).likeNew,
@@ -170,6 +172,9 @@ func (c *cluster) node(name string) *lab.Node {
 	}
 	return c.Node1
 }
+
+// proxy returns the proxy of a node.
+func (c *cluster) proxy(node string) *proxy { return c.proxies[slices.Index(c.Nodes(), c.node(node))] }
 
 // addEndpoints adds pods to both nodes in turn, and returns their names.
 func (c *cluster) addEndpoints(n int) string {
