@@ -27,7 +27,7 @@ func BenchmarkClean500k(b *testing.B) {
 	c := open(b)
 	n := min(benchmarkFlows, flowLimit(b))
 	refill := func() {
-		if err := fill(c, n); err != nil {
+		if err := fill(c, n, toOneVIP()); err != nil {
 			b.Fatalf("fill the table: %v", err)
 		}
 	}
@@ -92,7 +92,7 @@ func BenchmarkSelect200k(b *testing.B) {
 	nstest.Enter(b)
 	c := open(b)
 	n := min(200_000, flowLimit(b))
-	if err := fill(c, n); err != nil {
+	if err := fill(c, n, toOneVIP()); err != nil {
 		b.Fatal(err)
 	}
 	for name, addr := range map[string]netip.Addr{"all": addr("10.96.0.10"), "none": addr("10.96.0.11")} {
@@ -113,19 +113,26 @@ func BenchmarkSelect200k(b *testing.B) {
 	}
 }
 
-// fill adds n flows to one VIP. It does not keep all of them in memory.
-func fill(c *Conn, n int) error {
-	batch := manyFlows(128)
-	for i := 0; i < n; i += len(batch) {
-		batch = batch[:min(len(batch), n-i)]
-		for j := range batch {
-			batch[j] = batch[j].fromClient(netip.AddrPortFrom(numbered(11, i+j), 4000))
-		}
-		if err := addBatch(c, batch); err != nil {
-			return fmt.Errorf("after %d flows: %w", i, err)
+// fill adds n flows, each from a client of its own. It does not keep all of
+// them in memory.
+func fill(c *Conn, n int, flow func(i int) trackedFlow) error {
+	batch := make([]trackedFlow, 0, 128)
+	for i := range n {
+		batch = append(batch, flow(i).fromClient(netip.AddrPortFrom(numbered(11, i), 4000)))
+		if len(batch) == cap(batch) || i == n-1 {
+			if err := addBatch(c, batch); err != nil {
+				return fmt.Errorf("after %d flows: %w", i, err)
+			}
+			batch = batch[:0]
 		}
 	}
 	return nil
+}
+
+// toOneVIP returns the flow of manyFlows.
+func toOneVIP() func(int) trackedFlow {
+	flow := manyFlows(1)[0]
+	return func(int) trackedFlow { return flow }
 }
 
 // flowLimit returns the maximum number of flows in a namespace, which is the
@@ -157,7 +164,7 @@ func BenchmarkManyChanges200k(b *testing.B) {
 				nstest.Enter(b)
 				flows := min(200_000, flowLimit(b))
 				conn := open(b)
-				if err := fill(conn, flows); err != nil {
+				if err := fill(conn, flows, toOneVIP()); err != nil {
 					b.Fatal(err)
 				}
 				passes := 0
@@ -175,7 +182,17 @@ func BenchmarkManyChanges200k(b *testing.B) {
 // manyChanges runs a Cleaner for 5 s while one of n frontends changes per
 // interval.
 func manyChanges(b *testing.B, c *Cleaner, interval time.Duration, n int) {
-	ctx, cancel := context.WithTimeout(b.Context(), 5*time.Second)
+	load(b, c, 5*time.Second, interval, func(i int) {
+		endpoint := netip.AddrPortFrom(addr("10.244.0.5"), uint16(i))
+		frontend := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 97, 0, byte(i % n)}), uint16(1000+i%n))
+		c.Update(FrontendChange{Frontend: frontend, Endpoints: []netip.AddrPort{endpoint}})
+	})
+}
+
+// load runs a Cleaner for a time, with a change in each interval, and reports
+// the share of one CPU.
+func load(b *testing.B, c *Cleaner, duration, interval time.Duration, change func(i int)) {
+	ctx, cancel := context.WithTimeout(b.Context(), duration)
 	defer cancel()
 	done := make(chan error)
 	go func() { done <- c.Run(ctx) }()
@@ -183,9 +200,7 @@ func manyChanges(b *testing.B, c *Cleaner, interval time.Duration, n int) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for i := 0; ctx.Err() == nil; i++ {
-		endpoint := netip.AddrPortFrom(addr("10.244.0.5"), uint16(i))
-		frontend := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 97, 0, byte(i % n)}), uint16(1000+i%n))
-		c.Update(FrontendChange{Frontend: frontend, Endpoints: []netip.AddrPort{endpoint}})
+		change(i)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -194,7 +209,7 @@ func manyChanges(b *testing.B, c *Cleaner, interval time.Duration, n int) {
 	if err := <-done; err != nil {
 		b.Fatal(err)
 	}
-	b.ReportMetric(100*(cpuTime(b)-before).Seconds()/5, "cpu-%")
+	b.ReportMetric(100*(cpuTime(b)-before).Seconds()/duration.Seconds(), "cpu-%")
 }
 
 // BenchmarkRemovals1M measures the CPU time of a Cleaner for 30 s, with a
@@ -235,19 +250,11 @@ func BenchmarkRemovals1M(b *testing.B) {
 // fillTCP adds n connections to 1000 endpoints, with ports from 8080 on.
 func fillTCP(c *Conn, n, ports int) error {
 	const endpoints = 1000
-	batch := make([]trackedFlow, 0, 128)
-	for i := range n {
-		flow := newFlow(tcp, "10.0.0.0:0", "10.96.0.10:80", "10.244.0.5:8080")
+	flow := newFlow(tcp, "10.0.0.0:0", "10.96.0.10:80", "10.244.0.5:8080")
+	return fill(c, n, func(i int) trackedFlow {
 		flow.reply.src = netip.AddrPortFrom(numbered(10, 1<<16+i%endpoints), uint16(8080+i/endpoints%ports))
-		batch = append(batch, flow.fromClient(netip.AddrPortFrom(numbered(11, i), 4000)))
-		if len(batch) == cap(batch) || i == n-1 {
-			if err := addBatch(c, batch); err != nil {
-				return fmt.Errorf("after %d flows: %w", i, err)
-			}
-			batch = batch[:0]
-		}
-	}
-	return nil
+		return flow
+	})
 }
 
 // removalBenchmark removes endpoints that have no connections.
@@ -270,30 +277,14 @@ func (r *removalBenchmark) passed(result Result) {
 }
 
 func (r *removalBenchmark) run(b *testing.B) {
-	const duration = 30 * time.Second
 	r.passes, r.busy, r.delay, r.removed = 0, 0, 0, make(chan time.Time, 1000)
-	ctx, cancel := context.WithTimeout(b.Context(), duration)
-	defer cancel()
-	done := make(chan error)
-	go func() { done <- r.cleaner.Run(ctx) }()
-	before := cpuTime(b)
-	tick := time.NewTicker(r.interval)
-	defer tick.Stop()
-	for i := 0; ctx.Err() == nil; i++ {
+	load(b, r.cleaner, 30*time.Second, r.interval, func(i int) {
 		r.removed <- time.Now()
 		r.cleaner.Remove(Removal{
 			Protocol: tcp, Endpoint: netip.AddrPortFrom(numbered(10, 2<<16+i), r.port), Done: func(int) {},
 			Serves: func(frontend netip.AddrPort) bool { return frontend == addrPort("10.96.0.10:80") },
 		})
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-	}
-	if err := <-done; err != nil {
-		b.Fatal(err)
-	}
-	b.ReportMetric(100*(cpuTime(b)-before).Seconds()/duration.Seconds(), "cpu-%")
+	})
 	b.ReportMetric(float64(r.passes), "passes")
 	b.ReportMetric(float64(r.busy.Milliseconds())/float64(max(r.passes, 1)), "ms/pass")
 	b.ReportMetric(r.delay.Seconds(), "s-delay")

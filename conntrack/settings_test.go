@@ -21,16 +21,16 @@ import (
 // table is, and cpus prints the number of CPUs.
 func TestSettings(t *testing.T) {
 	script.Run(t, script.Suite{Dir: "testdata/settings", Setup: func(*script.Env) (map[string]script.Command, error) {
-		return map[string]script.Command{"apply": applySettings, "usage": usage, "cpus": func(
-			s *script.Script, _ []string) (string, error) {
-			return fmt.Sprint(cpus(s.MkAbs("node"))), nil
-		}}, nil
+		return script.Steps(map[string]any{
+			"apply": applySettings, "usage": usage,
+			"cpus": func(s *script.Script) int { return cpus(s.MkAbs("node")) },
+		}), nil
 	}})
 }
 
 // applySettings applies settings like min=1000 or udpTimeout=30s to a copy of
 // the files, and returns the changed files.
-func applySettings(s *script.Script, args []string) (string, error) {
+func applySettings(s *script.Script, args ...string) (string, error) {
 	settings, err := parseSettings(args)
 	if err != nil {
 		return "", err
@@ -92,7 +92,7 @@ func parseSettings(args []string) (s Settings, err error) {
 }
 
 // usage returns how full the table is.
-func usage(s *script.Script, _ []string) (string, error) {
+func usage(s *script.Script) (string, error) {
 	u, err := ReadUsage(s.MkAbs("node"))
 	if err != nil {
 		return "", errors.New(strings.ReplaceAll(err.Error(), s.MkAbs("node"), ""))

@@ -51,7 +51,7 @@ func (a *expiredAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (a *expiredAPI) body(r *http.Request, resource string) ([]byte, error) {
 	if !r.URL.Query().Has("watch") {
-		list, err := a.list(r.Context(), resource)
+		list, err := a.list(resource)
 		return text(list), err
 	}
 	expired := apierrors.NewResourceExpired("too old resource version").ErrStatus

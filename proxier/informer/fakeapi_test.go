@@ -1,8 +1,8 @@
 package informer
 
 import (
-	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -34,10 +34,10 @@ func newClient(t *testing.T, url string) *apiclient.Client {
 	return client
 }
 
-// serve returns a client of an API server with the objects of a clientset.
-func serve(t *testing.T, objects *fake.Clientset) *apiclient.Client {
+// serve returns a client of an API server.
+func serve(t *testing.T, api fakeAPI) *apiclient.Client {
 	t.Helper()
-	server := httptest.NewServer(newFakeAPI(objects))
+	server := httptest.NewServer(api)
 	t.Cleanup(func() {
 		server.CloseClientConnections() // watches do not end
 		server.Close()
@@ -51,9 +51,20 @@ type fakeAPI struct {
 	// watches are watches that began before the last list, by resource. The
 	// next request for a watch gets them, so that no event is lost.
 	watches *sync.Map
+	broken  string // resource whose lists fail
 }
 
-func newFakeAPI(objects *fake.Clientset) fakeAPI { return fakeAPI{objects, new(sync.Map)} }
+func newFakeAPI(objects *fake.Clientset) fakeAPI {
+	return fakeAPI{objects: objects, watches: new(sync.Map)}
+}
+
+// kinds are the kinds of objects, by resource.
+var kinds = map[string]schema.GroupVersionKind{
+	"services":       corev1.SchemeGroupVersion.WithKind("Service"),
+	"nodes":          corev1.SchemeGroupVersion.WithKind("Node"),
+	"endpointslices": discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
+	"servicecidrs":   networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR"),
+}
 
 func (f fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
@@ -66,7 +77,7 @@ func (f fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case watching:
 		events, err = f.watch(path.Base(r.URL.Path))
 	default:
-		list, err = f.list(r.Context(), path.Base(r.URL.Path))
+		list, err = f.list(path.Base(r.URL.Path))
 	}
 	switch {
 	case err != nil:
@@ -106,8 +117,10 @@ func text(o runtime.Object) []byte {
 	return []byte(runtime.EncodeOrDie(codec, o.DeepCopyObject())) // encoding writes the kind to it
 }
 
-func (f fakeAPI) list(ctx context.Context, resource string) (runtime.Object, error) {
-	all := metav1.ListOptions{}
+func (f fakeAPI) list(resource string) (runtime.Object, error) {
+	if resource == f.broken {
+		return nil, errors.New("not now")
+	}
 	events, err := f.open(resource)
 	if err != nil {
 		return nil, err
@@ -115,15 +128,8 @@ func (f fakeAPI) list(ctx context.Context, resource string) (runtime.Object, err
 	if before, ok := f.watches.Swap(resource, events); ok {
 		before.(watch.Interface).Stop()
 	}
-	switch resource {
-	case "services":
-		return f.objects.CoreV1().Services("").List(ctx, all)
-	case "nodes":
-		return f.objects.CoreV1().Nodes().List(ctx, all)
-	case "endpointslices":
-		return f.objects.DiscoveryV1().EndpointSlices("").List(ctx, all)
-	}
-	return f.objects.NetworkingV1().ServiceCIDRs().List(ctx, all)
+	kind := kinds[resource]
+	return f.objects.Tracker().List(kind.GroupVersion().WithResource(resource), kind, "")
 }
 
 // watch returns the events since the last list, or from now on.
@@ -135,14 +141,5 @@ func (f fakeAPI) watch(resource string) (watch.Interface, error) {
 }
 
 func (f fakeAPI) open(resource string) (watch.Interface, error) {
-	ctx, all := context.Background(), metav1.ListOptions{}
-	switch resource {
-	case "services":
-		return f.objects.CoreV1().Services("").Watch(ctx, all)
-	case "nodes":
-		return f.objects.CoreV1().Nodes().Watch(ctx, all)
-	case "endpointslices":
-		return f.objects.DiscoveryV1().EndpointSlices("").Watch(ctx, all)
-	}
-	return f.objects.NetworkingV1().ServiceCIDRs().Watch(ctx, all)
+	return f.objects.Tracker().Watch(kinds[resource].GroupVersion().WithResource(resource), "")
 }

@@ -2,7 +2,6 @@ package informer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -15,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
@@ -84,7 +82,7 @@ func testNode(addresses int) *corev1.Node {
 // start runs a Source until the test ends.
 func start(t *testing.T, client *fake.Clientset, change func(*Config)) *recorder {
 	t.Helper()
-	return startWith(t, serve(t, client), change)
+	return startWith(t, serve(t, newFakeAPI(client)), change)
 }
 
 // startWith runs a Source of a client until the test ends.
@@ -157,11 +155,9 @@ func TestWaitsForNodeAddresses(t *testing.T) {
 
 // The Synced methods are not called while a list fails.
 func TestWaitsForLists(t *testing.T) {
-	client := objects(testNode(1))
-	client.PrependReactor("list", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, errors.New("not now")
-	})
-	r := start(t, client, func(*Config) {})
+	api := newFakeAPI(objects(testNode(1)))
+	api.broken = "endpointslices"
+	r := startWith(t, serve(t, api), func(*Config) {})
 	r.wait(t, "service default/web", 1)
 	r.wait(t, "node n1 1", 1)
 	time.Sleep(50 * time.Millisecond)
