@@ -22,43 +22,36 @@ type choice map[string]string
 //
 // Only in these steps, clients stands for all clients that a step added, and
 // clients-0-9 for ten of them. In others, a client has its name: client-3.
-func choiceSteps() map[string]step {
-	return map[string]step{
-		"choose": (*story).choose, "stay": (*story).stay, "leave": (*story).leave, "moved": (*story).moved,
-	}
+func (s *story) choiceSteps() map[string]any {
+	return map[string]any{"choose": s.choose, "stay": s.stay, "leave": s.leave, "moved": s.moved}
 }
 
-func (s *story) choose(t testing.TB, args []string) string {
-	if s.choices == nil {
-		s.choices = map[string]choice{}
+func (s *story) choose(name string, clients ...string) string {
+	if s.choices[name] == nil {
+		s.choices[name] = choice{}
 	}
-	if s.choices[args[0]] == nil {
-		s.choices[args[0]] = choice{}
-	}
-	chosen := s.expectations(s.allClients(args[1:])).choose(t)
-	maps.Copy(s.choices[args[0]], chosen)
+	chosen := s.expectations(s.allClients(clients)...).choose(s.t)
+	maps.Copy(s.choices[name], chosen)
 	return chosen.servers()
 }
 
-func (s *story) stay(t testing.TB, args []string) string {
-	all := s.expectations(s.allClients(args[1:]))
-	s.choices[args[0]].mustStay(t, "now", all.choose(t))
-	s.choices[args[0]].mustStay(t, "predicted", all.predict(t))
-	return ""
+func (s *story) stay(name string, clients ...string) {
+	all := s.expectations(s.allClients(clients)...)
+	s.choices[name].mustStay(s.t, "now", all.choose(s.t))
+	s.choices[name].mustStay(s.t, "predicted", all.predict(s.t))
 }
 
-func (s *story) leave(t testing.TB, args []string) string {
-	all := s.expectations(s.allClients(args[2:]))
-	now := all.choose(t)
-	s.choices[args[0]].mustLeave(t, args[1], now)
-	now.mustStay(t, "second choice", all.choose(t))
-	s.choices[args[0]] = now
-	return ""
+func (s *story) leave(name, pod string, clients ...string) {
+	all := s.expectations(s.allClients(clients)...)
+	now := all.choose(s.t)
+	s.choices[name].mustLeave(s.t, pod, now)
+	now.mustStay(s.t, "second choice", all.choose(s.t))
+	s.choices[name] = now
 }
 
-func (s *story) moved(t testing.TB, args []string) string {
-	first := s.choices[args[0]]
-	switch n := len(first.moved(s.expectations(s.allClients(args[1:])).choose(t))); {
+func (s *story) moved(name string, clients ...string) string {
+	first := s.choices[name]
+	switch n := len(first.moved(s.expectations(s.allClients(clients)...).choose(s.t))); {
 	case n == 0:
 		return "none"
 	case n <= len(first)/2:

@@ -105,15 +105,17 @@ func newCluster(t testing.TB, flags ...string) *cluster {
 // do not run yet. Their manifests have the Nodes and the marker.
 func newIdleCluster(t testing.TB, flags ...string) *cluster {
 	t.Helper()
-	c := &cluster{
-		Lab:      labtest.New(t),
-		t:        t,
-		origins:  make(map[string]origin),
-		places:   make(map[string][2]netip.Addr),
-		services: make(map[string]*service),
+	c := &cluster{}
+	c.setUp(t, flags...)
+	return c
+}
 
-		serviceCIDRs: map[string][]string{}, labels: map[string]map[string]string{}, bridges: map[string]string{},
-	}
+// setUp creates the network of an empty cluster, as newIdleCluster does.
+func (c *cluster) setUp(t testing.TB, flags ...string) {
+	t.Helper()
+	c.Lab, c.t = labtest.New(t), t
+	c.origins, c.places, c.services = map[string]origin{}, map[string][2]netip.Addr{}, map[string]*service{}
+	c.serviceCIDRs, c.labels, c.bridges = map[string][]string{}, map[string]map[string]string{}, map[string]string{}
 	// The client may get more addresses, of which the kernel would choose
 	// one.
 	c.addOrigin("client", c.Client, [2]netip.Addr(c.Client.Addrs()))
@@ -149,7 +151,6 @@ func newIdleCluster(t testing.TB, flags ...string) *cluster {
 	}
 	c.writeMarker()
 	t.Cleanup(func() { labtest.LogTables(t, c.Nodes()...) })
-	return c
 }
 
 // addPod adds a pod with servers.

@@ -3,7 +3,6 @@ package packet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,62 +11,45 @@ import (
 	"time"
 )
 
-// onProxies returns a step for the proxies of both nodes.
-func onProxies(f func(*cluster)) step {
-	return func(s *story, _ testing.TB, _ []string) string {
-		f(s.cluster)
-		return ""
-	}
-}
-
 // flags sets the flags of the next start: the default ones and these, or only
 // these after the word only.
-func (s *story) flags(_ testing.TB, args []string) string {
+func (s *story) flags(args ...string) {
 	if len(args) > 0 && args[0] == "only" {
 		s.setFlags(args[1:]...)
 	} else {
 		s.setFlags(append(defaultFlags(), args...)...)
 	}
-	return ""
 }
 
 // again restarts the proxies with flags as in the step flags, and waits until
 // all objects are in effect.
-func (s *story) again(t testing.TB, args []string) string {
+func (s *story) again(args ...string) {
 	s.terminate()
-	s.flags(t, args)
+	s.flags(args...)
 	s.start()
 	s.settle()
-	return ""
 }
 
-// signal sends SIGTERM to a proxy, which may end later: signal NODE
-func (s *story) signal(_ testing.TB, args []string) string {
+// signal sends SIGTERM to the proxy of a node, which may end later; ended waits
+// until it has.
+func (s *story) signal(node string) {
 	s.ending = true
-	s.proxy(args[0]).process.Signal(syscall.SIGTERM)
-	return ""
-}
-
-// ended waits until a proxy has ended after a signal: ended NODE
-func (s *story) ended(t testing.TB, args []string) string {
-	s.proxy(args[0]).wait(t)
-	return ""
+	s.proxy(node).process.Signal(syscall.SIGTERM)
 }
 
 // cleanup runs kube-proxy --cleanup: cleanup NODE
-func (s *story) cleanup(t testing.TB, args []string) string {
-	program, env := kubeProxy(t)
-	cleanup := s.node(args[0]).Command(t.Context(), program, "--cleanup")
+func (s *story) cleanup(node string) {
+	program, env := kubeProxy(s.t)
+	cleanup := s.node(node).Command(s.t.Context(), program, "--cleanup")
 	cleanup.Env = env
 	if out, err := cleanup.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+		s.t.Errorf("%v\n%s", err, out)
 	}
-	return ""
 }
 
 // check checks the expectations of all applied Services, or of those with these
 // names. Each Service is a subtest.
-func (s *story) check(_ testing.TB, names []string) string {
+func (s *story) check(names ...string) {
 	if len(names) == 0 {
 		for name, service := range s.services {
 			if service.Expect != "" {
@@ -88,12 +70,11 @@ func (s *story) check(_ testing.TB, names []string) string {
 		s.env.T.(*testing.T).Run(names[i], func(t *testing.T) { todo[begin:end].report(t, errs[begin:end]) })
 		begin = end
 	}
-	return ""
 }
 
 // expectations returns the checks of SERVICE[,SERVICE...] FROM... -> TO... =>
 // OUTCOME. The outcome can be missing.
-func (s *story) expectations(args []string) (all checks) {
+func (s *story) expectations(args ...string) (all checks) {
 	line := strings.Join(args[1:], " ")
 	if !slices.Contains(args, "=>") {
 		line += " => refused"
@@ -105,13 +86,10 @@ func (s *story) expectations(args []string) (all checks) {
 }
 
 // connect checks one line: connect SERVICE FROM... -> TO... => OUTCOME
-func (s *story) connect(t testing.TB, args []string) string {
-	s.expectations(args).run(t)
-	return ""
-}
+func (s *story) connect(args ...string) { s.expectations(args...).run(s.t) }
 
 // await repeats a step until it succeeds and returns the text after =>.
-func (s *story) await(t testing.TB, args []string) (text string) {
+func (s *story) await(args ...string) (text string) {
 	s.awaiting = true
 	defer func() { s.awaiting = false }()
 	judges := slices.Contains([]string{"connect", "ask"}, args[0])
@@ -119,7 +97,7 @@ func (s *story) await(t testing.TB, args []string) (text string) {
 	if arrow := slices.Index(args, "=>"); arrow > 0 && !judges {
 		run, want = args[1:arrow], strings.Join(args[arrow+1:], " ")
 	}
-	eventually(t, strings.Join(args, " "), func() (err error) {
+	eventually(s.t, strings.Join(args, " "), func() (err error) {
 		defer time.Sleep(20 * time.Millisecond)
 		text, err = s.try(s.steps[args[0]], run)
 		if got := strings.Join(strings.Fields(text), " "); err == nil && got != want && len(run) < len(args)-1 {
@@ -131,33 +109,24 @@ func (s *story) await(t testing.TB, args []string) (text string) {
 }
 
 // keep keeps the tables of both nodes: keep NAME
-func (s *story) keep(t testing.TB, args []string) string {
-	s.kept[args[0]] = [2]string{tables(t, s.Node1.Namespace), tables(t, s.Node2.Namespace)}
-	return ""
+func (s *story) keep(name string) {
+	s.kept[name] = [2]string{tables(s.t, s.Node1.Namespace), tables(s.t, s.Node2.Namespace)}
 }
 
 // same compares the tables of both nodes with kept ones: same NAME
-func (s *story) same(t testing.TB, args []string) string {
-	want, ok := s.kept[args[0]]
+func (s *story) same(name string) {
+	want, ok := s.kept[name]
 	if !ok {
-		t.Fatalf("no tables %s in %v", args[0], slices.Sorted(maps.Keys(s.kept)))
+		s.t.Fatalf("no tables %s in %v", name, slices.Sorted(maps.Keys(s.kept)))
 	}
 	for i, node := range s.Nodes() {
-		if d := differences(want[i], tables(t, node.Namespace)); d != "" {
-			t.Errorf("the tables of %s differ from %s:\n%s", node.Name, args[0], d)
+		if d := differences(want[i], tables(s.t, node.Namespace)); d != "" {
+			s.t.Errorf("the tables of %s differ from %s:\n%s", node.Name, name, d)
 		}
 	}
-	return ""
-}
-
-// likeNew compares the tables of both nodes with the tables of proxies that
-// start now.
-func (s *story) likeNew(t testing.TB, _ []string) string {
-	s.expectFresh(t)
-	return ""
 }
 
 // chains returns the number of chains with a prefix: chains NODE PREFIX
-func (s *story) chains(t testing.TB, args []string) string {
-	return fmt.Sprint(strings.Count(s.on(t, []string{args[0], "nft", "list", "chains"}), "\tchain "+args[1]))
+func (s *story) chains(node, prefix string) int {
+	return strings.Count(s.on(node, "nft", "list", "chains"), "\tchain "+prefix)
 }

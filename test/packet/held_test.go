@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -35,74 +34,67 @@ type held struct {
 //	write NAME               sends on each second connection, without waiting
 //	reset-within NAME TIME   returns how many are reset within a time: all, none, or some
 //	silence POD...           drops all packets to and from pods, as if their node were lost
-func heldSteps() map[string]step {
-	return map[string]step{
-		"open": (*story).open, "ask": (*story).ask, "write": (*story).write, "reset-within": (*story).resetWithin,
-		"silence": (*story).silence, "close": (*story).close, "unanswered": (*story).unanswered, "heartbeat": (*story).heartbeat,
+func (s *story) heldSteps() map[string]any {
+	return map[string]any{
+		"open": s.open, "ask": s.ask, "close": s.close, "write": s.write, "reset-within": s.resetWithin,
+		"silence": s.silence, "unanswered": s.unanswered, "heartbeat": s.heartbeat,
 	}
 }
 
 // firstFlowPort is the first port of UDP flows.
 const firstFlowPort = 31000
 
-func (s *story) open(t testing.TB, args []string) string {
-	if s.held == nil {
-		s.held = map[string][]*held{}
-	}
-	for _, k := range s.expectations(args[1:]) {
+func (s *story) open(name string, args ...string) {
+	for _, k := range s.expectations(args...) {
 		h := &held{check: k, port: firstFlowPort + uint16(s.flowPorts)}
 		s.flowPorts++
 		if k.network != "udp" {
 			var result lab.Result
-			h.conn, result = lab.Open(t.Context(), k.origin.Namespace, k.network, k.to, lab.ProbeOptions{})
+			h.conn, result = lab.Open(s.t.Context(), k.origin.Namespace, k.network, k.to, lab.ProbeOptions{})
 			if h.conn == nil {
-				t.Fatalf("%s: got %v, want an answer", k.describe, result)
+				s.t.Fatalf("%s: got %v, want an answer", k.describe, result)
 			}
 			s.env.T.Cleanup(func() { h.conn.Close() })
 		}
-		s.held[args[0]] = append(s.held[args[0]], h)
+		s.held[name] = append(s.held[name], h)
 	}
-	return ""
 }
 
-func (s *story) ask(t testing.TB, args []string) string {
-	want := strings.Join(args[2:], " ")
+func (s *story) ask(name string, args ...string) {
+	want := strings.TrimPrefix(strings.Join(args, " "), "=> ")
 	timeout := answerTimeout
 	if want == "no answer" || s.awaiting {
 		timeout = silence
 	}
-	all := s.held[args[0]]
-	if len(all) == 0 || args[1] != "=>" {
-		t.Fatalf("want ask NAME => OUTCOME with an open connection")
+	all := s.held[name]
+	if len(all) == 0 || len(args) < 2 {
+		s.t.Fatalf("want ask NAME => OUTCOME with an open connection")
 	}
 	results := make([]lab.Result, len(all))
 	var wait sync.WaitGroup
 	for i, h := range all {
-		wait.Go(func() { results[i] = h.ask(t.Context(), timeout) })
+		wait.Go(func() { results[i] = h.ask(s.t.Context(), timeout) })
 	}
 	wait.Wait()
 	for i, r := range results {
 		if !strings.HasPrefix(fate(r), want) {
-			t.Errorf("%s: got %v, want %s", all[i].describe, r, want)
+			s.t.Errorf("%s: got %v, want %s", all[i].describe, r, want)
 		}
 	}
-	return ""
 }
 
-func (s *story) close(_ testing.TB, args []string) string {
-	for _, h := range s.held[args[0]] {
+func (s *story) close(name string) {
+	for _, h := range s.held[name] {
 		h.conn.Close()
 	}
-	return ""
 }
 
-func (s *story) unanswered(t testing.TB, args []string) string {
-	for _, h := range s.held[args[0]] {
-		if r := h.ask(t.Context(), silence/4); r.Outcome == lab.Answered {
-			t.Errorf("%s: got %v, want no answer", h.describe, r)
+func (s *story) unanswered(name string) {
+	for _, h := range s.held[name] {
+		if r := h.ask(s.t.Context(), silence/4); r.Outcome == lab.Answered {
+			s.t.Errorf("%s: got %v, want no answer", h.describe, r)
 		}
 	}
-	return ""
 }
 
 // ask sends another packet.
@@ -128,35 +120,29 @@ func fate(r lab.Result) string {
 	return r.Outcome.String()
 }
 
-func (s *story) heartbeat(t testing.TB, args []string) string {
-	for _, h := range s.held[args[0]] {
+func (s *story) heartbeat(name string) {
+	for _, h := range s.held[name] {
 		if err := h.conn.Heartbeat(); err != nil {
-			t.Error(err)
+			s.t.Error(err)
 		}
 	}
-	return ""
 }
 
-func (s *story) write(t testing.TB, args []string) string {
-	for i, h := range s.held[args[0]] {
+func (s *story) write(name string) {
+	for i, h := range s.held[name] {
 		h.conn.Conn.(*net.TCPConn).SetKeepAlive(false)
 		if i%2 == 0 {
 			continue // stays idle
 		}
 		if _, err := h.conn.Write([]byte("unanswered\n")); err != nil {
-			t.Fatal(err)
+			s.t.Fatal(err)
 		}
 	}
-	return ""
 }
 
-func (s *story) resetWithin(t testing.TB, args []string) string {
-	limit, err := time.ParseDuration(args[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+func (s *story) resetWithin(name string, limit time.Duration) string {
 	deadline, reset := time.Now().Add(limit), 0
-	for _, h := range s.held[args[0]] {
+	for _, h := range s.held[name] {
 		h.conn.SetReadDeadline(deadline)
 		if _, err := h.conn.Read(make([]byte, 1)); errors.Is(err, syscall.ECONNRESET) {
 			reset++
@@ -165,15 +151,15 @@ func (s *story) resetWithin(t testing.TB, args []string) string {
 	switch reset {
 	case 0:
 		return "none"
-	case len(s.held[args[0]]):
+	case len(s.held[name]):
 		return "all"
 	}
-	return fmt.Sprintf("%d of %d", reset, len(s.held[args[0]]))
+	return fmt.Sprintf("%d of %d", reset, len(s.held[name]))
 }
 
-func (s *story) silence(t testing.TB, pods []string) string {
-	return s.on(t, []string{strings.Join(pods, ","), "nft", `table inet silence {
+func (s *story) silence(pods ...string) {
+	s.on(strings.Join(pods, ","), "nft", `table inet silence {
 		chain in { type filter hook input priority -400; policy drop; }
 		chain out { type filter hook output priority -400; policy drop; }
-	}`})
+	}`)
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -32,11 +31,11 @@ import (
 //	health NODE PORT                    returns the local endpoints that a health-check NodePort reports
 //	log NODE[,NODE] TEXT                returns the number of lines with a text in the log
 //	flows ARG...                        runs nftproxy flows, and prints the connections by state
-func observationSteps() map[string]step {
-	return map[string]step{
-		"metric": (*story).metricStep, "some": (*story).some, "grows": (*story).grows,
-		"metrics": (*story).metricsStep, "refusals": (*story).refusals,
-		"health": (*story).health, "log": (*story).logged, "flows": (*story).flowsStep,
+func (s *story) observationSteps() map[string]any {
+	return map[string]any{
+		"metric": func(name string, labels ...string) int { return s.metric(s.t, name, labels...) },
+		"some":   s.some, "grows": s.grows, "metrics": s.metricsStep, "refusals": s.refusals,
+		"health": s.health, "log": s.logged, "flows": s.flowsStep,
 	}
 }
 
@@ -86,48 +85,42 @@ func (c *cluster) metric(t testing.TB, name string, labels ...string) (sum int) 
 	return sum
 }
 
-func (s *story) metricStep(t testing.TB, args []string) string {
-	return fmt.Sprint(s.metric(t, args[0], args[1:]...))
-}
-
-func (s *story) some(t testing.TB, args []string) string {
-	if s.metric(t, args[0]) == 0 {
-		t.Errorf("got 0")
+func (s *story) some(name string) {
+	if s.metric(s.t, name) == 0 {
+		s.t.Errorf("got 0")
 	}
-	return ""
 }
 
-func (s *story) grows(t testing.TB, args []string) string {
-	before := s.samples(t, args[0])
-	s.connect(t, args[1:])
+func (s *story) grows(name string, args ...string) {
+	before := s.samples(s.t, name)
+	s.connect(args...)
 	grown := map[string]bool{}
-	for sample, n := range s.samples(t, args[0]) {
+	for sample, n := range s.samples(s.t, name) {
 		family, _, _ := strings.Cut(sample, " ")
 		grown[family] = grown[family] || n > before[sample]
 	}
 	if len(grown) != 2 || slices.Contains(slices.Collect(maps.Values(grown)), false) {
-		t.Errorf("%s did not grow in both families: %v", args[0], grown)
+		s.t.Errorf("%s did not grow in both families: %v", name, grown)
 	}
-	return ""
 }
 
-func (s *story) metricsStep(t testing.TB, args []string) string {
+func (s *story) metricsStep(name string) string {
 	var lines []string
-	for sample, value := range s.samples(t, args[0]) {
+	for sample, value := range s.samples(s.t, name) {
 		lines = append(lines, fmt.Sprintf("%s: %d\n", sample, value))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "")
 }
 
-func (s *story) refusals(t testing.TB, args []string) (text string) {
-	for _, k := range s.expectations(args) {
+func (s *story) refusals(args ...string) (text string) {
+	for _, k := range s.expectations(args...) {
 		if k.network != "udp" {
 			continue
 		}
-		before := s.refused(t)
-		k.probe(t.Context(), lab.ProbeOptions{Timeout: silence})
-		for sample, n := range s.refused(t) {
+		before := s.refused(s.t)
+		k.probe(s.t.Context(), lab.ProbeOptions{Timeout: silence})
+		for sample, n := range s.refused(s.t) {
 			for range n - before[sample] {
 				text += strings.NewReplacer("ip_family=", "", "reason=", "").Replace(sample) + "\n"
 			}
@@ -146,12 +139,12 @@ func (c *cluster) refused(t testing.TB) map[string]int {
 	return all
 }
 
-func (s *story) health(t testing.TB, args []string) string {
+func (s *story) health(node string, port uint16) string {
 	var answers []string
-	for _, addr := range s.node(args[0]).Addrs() {
-		n, err := s.healthCheck(t, netip.AddrPortFrom(addr, uint16(s.number(args[1]))))
+	for _, addr := range s.node(node).Addrs() {
+		n, err := s.healthCheck(s.t, netip.AddrPortFrom(addr, port))
 		if err != nil {
-			t.Fatal(err)
+			s.t.Fatal(err)
 		}
 		answers = append(answers, fmt.Sprint(n))
 	}
@@ -185,10 +178,10 @@ func (c *cluster) healthCheck(t testing.TB, at netip.AddrPort) (int, error) {
 	return health.LocalEndpoints, nil
 }
 
-func (s *story) logged(_ testing.TB, args []string) string {
+func (s *story) logged(nodes string, words ...string) string {
 	var counts []string
-	for name := range strings.SplitSeq(args[0], ",") {
-		counts = append(counts, fmt.Sprint(strings.Count(s.proxy(name).process.Log(), strings.Join(args[1:], " "))))
+	for name := range strings.SplitSeq(nodes, ",") {
+		counts = append(counts, fmt.Sprint(strings.Count(s.proxy(name).process.Log(), strings.Join(words, " "))))
 	}
 	return strings.Join(slices.Compact(counts), " and ")
 }
@@ -212,8 +205,8 @@ func (c *cluster) flows(t testing.TB, args ...string) (report flows.Report) {
 	return report
 }
 
-func (s *story) flowsStep(t testing.TB, args []string) (text string) {
-	for _, g := range s.flows(t, args...).Groups {
+func (s *story) flowsStep(args ...string) (text string) {
+	for _, g := range s.cluster.flows(s.t, args...).Groups {
 		text += g.ServicePort
 		for _, state := range slices.Sorted(maps.Keys(g.States)) {
 			text += fmt.Sprintf(" %s %d", state, g.States[state])
@@ -227,14 +220,4 @@ func (s *story) flowsStep(t testing.TB, args []string) (text string) {
 		text += fmt.Sprintf(", gone %d\n", gone)
 	}
 	return text
-}
-
-// sleep waits: sleep TIME
-func sleep(_ *story, t testing.TB, args []string) string {
-	d, err := time.ParseDuration(args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(d)
-	return ""
 }

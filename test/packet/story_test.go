@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -23,9 +24,12 @@ func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{
 		Judges: []string{"connect", "ask", "await", "traced", "grows"},
 		Setup: func(e *script.Env) (map[string]script.Command, error) {
-			s := &story{env: e, kept: map[string][2]string{}}
+			s := &story{
+				env: e, cluster: &cluster{}, kept: map[string][2]string{}, choices: map[string]choice{},
+				held: map[string][]*held{}, servers: map[string]servers{},
+			}
 			s.steps = s.allSteps()
-			commands := map[string]script.Command{"cluster": s.command(newStoryCluster)}
+			commands := map[string]script.Command{}
 			for name, f := range s.steps {
 				commands[name] = s.command(f)
 			}
@@ -35,12 +39,13 @@ func TestScripts(t *testing.T) {
 }
 
 // story is a running script. It has the cluster that the step "cluster"
-// creates.
+// creates. A step reports errors to the t of the cluster, where Fatalf ends the
+// step.
 type story struct {
 	*cluster
 	env    *script.Env
 	script *script.Script
-	steps  map[string]step
+	steps  map[string]script.Command
 	kept   map[string][2]string // tables of both nodes, by name
 
 	awaiting  bool               // the step is repeated
@@ -52,12 +57,8 @@ type story struct {
 	wanted    []string           // pods with servers that do not terminate
 }
 
-// step is a step of a script. It returns what the step prints, and reports
-// errors to t, where Fatalf ends the step.
-type step func(s *story, t testing.TB, args []string) string
-
 // command returns a step as a command of scripts.
-func (s *story) command(f step) script.Command {
+func (s *story) command(f script.Command) script.Command {
 	return func(running *script.Script, args []string) (string, error) {
 		s.script = running
 		return s.try(f, args)
@@ -65,18 +66,16 @@ func (s *story) command(f step) script.Command {
 }
 
 // try runs a step and returns its errors.
-func (s *story) try(f step, args []string) (text string, err error) {
+func (s *story) try(f script.Command, args []string) (text string, err error) {
 	t := &stepT{TB: s.env.T}
-	if s.cluster != nil {
-		s.cluster.t, s.oracles = t, map[*lab.Node]*oracle.Cluster{}
-	}
+	s.t, s.oracles = t, map[*lab.Node]*oracle.Cluster{}
 	defer func() {
 		if r := recover(); r != nil && r != any(t) {
 			panic(r)
 		}
-		err = errors.Join(t.errs...)
+		err = errors.Join(append(t.errs, err)...)
 	}()
-	return f(s, t, args), nil
+	return f(s.script, args)
 }
 
 // stepT is the T of a step.
@@ -98,34 +97,33 @@ func (t *stepT) Fatalf(format string, args ...any) {
 
 func (t *stepT) Fatal(args ...any) { t.Fatalf("%s", fmt.Sprint(args...)) }
 
-// newStoryCluster is the first step of each script.
-func newStoryCluster(s *story, _ testing.TB, args []string) string {
-	s.cluster = newCluster(s.env.T, args...)
+// create is the first step of each script.
+func (s *story) create(flags ...string) {
+	s.setUp(s.env.T, append(defaultFlags(), flags...)...)
+	s.start()
 	s.isStory = true
-	return ""
 }
 
 // allSteps returns the steps by name.
-func (s *story) allSteps() map[string]step {
-	all := map[string]step{
-		"add": (*story).add, "listen": (*story).listen, "sysctl": (*story).sysctl, "on": (*story).on,
-		"apply": (*story).applyFiles, "absent": (*story).absent, "spec": (*story).spec, "label": (*story).label,
-		"endpoints": (*story).endpoints, "remove": (*story).removeObjects,
-		"terminate": onProxies((*cluster).terminate), "kill": onProxies((*cluster).kill),
-		"start": onProxies((*cluster).start), "settle": onProxies((*cluster).settle),
-		"signal": (*story).signal, "ended": (*story).ended,
-		"flags": (*story).flags, "restart": (*story).again,
-		"check": (*story).check, "connect": (*story).connect, "await": (*story).await,
-		"keep": (*story).keep, "same": (*story).same, "like-new": (*story).likeNew,
-		"chains": (*story).chains, "cleanup": (*story).cleanup, "remove-interface": (*story).removeInterface,
-		"bridge": (*story).bridge, "nodeports": (*story).nodePorts,
+func (s *story) allSteps() map[string]script.Command {
+	all := map[string]any{
+		"cluster": s.create, "add": s.add, "listen": s.listen, "sysctl": s.sysctl, "on": s.on,
+		"apply": s.applyFiles, "absent": s.absent, "spec": s.spec, "label": s.label,
+		"endpoints": s.endpoints, "remove": s.remove,
+		"terminate": s.terminate, "kill": s.kill, "start": s.start, "settle": s.settle,
+		"signal": s.signal, "ended": func(node string) { s.proxy(node).wait(s.t) },
+		"flags": s.flags, "restart": s.again,
+		"check": s.check, "connect": s.connect, "await": s.await,
+		"keep": s.keep, "same": s.same, "like-new": func() { s.expectFresh(s.t) },
+		"chains": s.chains, "cleanup": s.cleanup, "remove-interface": s.removeInterface,
+		"bridge": s.addBridgedPods, "nodeports": s.nodePorts, "sleep": time.Sleep,
 	}
-	for _, topic := range []map[string]step{
-		choiceSteps(), heldSteps(), observationSteps(), trafficSteps(), traceSteps(),
+	for _, topic := range []map[string]any{
+		s.choiceSteps(), s.heldSteps(), s.observationSteps(), s.trafficSteps(), s.traceSteps(),
 	} {
 		maps.Copy(all, topic)
 	}
-	return all
+	return script.Steps(all)
 }
 
 // add adds what a cluster does not have:
@@ -136,8 +134,8 @@ func (s *story) allSteps() map[string]step {
 //	add client NAME IPV4 IPV6        addresses of the client
 //	add clients N                    client-0, client-1, …
 //	add loopback                     node1, with its address 127.0.0.1 or ::1
-func (s *story) add(t testing.TB, args []string) string {
-	switch kind, args := args[0], args[1:]; kind {
+func (s *story) add(kind string, args ...string) string {
+	switch kind {
 	case "pod":
 		config := lab.PodConfig{Name: args[0]}
 		for _, arg := range args[2:] {
@@ -160,7 +158,7 @@ func (s *story) add(t testing.TB, args []string) string {
 	case "loopback":
 		s.addOrigin("loopback", s.Node1.Namespace, s.place("loopback"))
 	default:
-		t.Fatalf("cannot add a %s", kind)
+		s.t.Fatalf("cannot add a %s", kind)
 	}
 	return ""
 }
@@ -200,32 +198,30 @@ func (c *cluster) addClients(n int) string {
 }
 
 // listen starts servers: listen PORT WHERE...
-func (s *story) listen(t testing.TB, args []string) string {
-	for _, name := range args[1:] {
-		labtest.Serve(t, uint16(s.number(args[0])), s.origin(name).Namespace)
+func (s *story) listen(port uint16, where ...string) {
+	for _, name := range where {
+		labtest.Serve(s.t, port, s.origin(name).Namespace)
 	}
-	return ""
 }
 
 // sysctl sets a kernel parameter: sysctl WHERE... NAME VALUE
-func (s *story) sysctl(t testing.TB, args []string) string {
+func (s *story) sysctl(args ...string) {
 	n := len(args) - 2
 	for _, name := range args[:n] {
 		if err := s.origin(name).SetSysctl(args[n], args[n+1]); err != nil {
-			t.Fatal(err)
+			s.t.Fatal(err)
 		}
 	}
-	return ""
 }
 
 // on runs a program: on WHERE[,WHERE...] PROGRAM ARG...
-func (s *story) on(t testing.TB, args []string) (output string) {
-	for name := range strings.SplitSeq(args[0], ",") {
-		cmd := s.origin(name).Command(t.Context(), args[1], args[2:]...)
+func (s *story) on(where, program string, args ...string) (output string) {
+	for name := range strings.SplitSeq(where, ",") {
+		cmd := s.origin(name).Command(s.t.Context(), program, args...)
 		cmd.Dir = s.script.MkAbs(".")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
-			t.Fatalf("%v: %s", err, out)
+			s.t.Fatalf("%v: %s", err, out)
 		}
 		output += string(out)
 	}
@@ -233,69 +229,56 @@ func (s *story) on(t testing.TB, args []string) (output string) {
 }
 
 // applyFiles writes the objects of files and waits until they are in effect.
-func (s *story) applyFiles(_ testing.TB, files []string) string {
+func (s *story) applyFiles(files ...string) {
 	for _, file := range files {
 		s.apply(s.script.ReadFile(file))
 	}
 	s.settle()
-	return ""
 }
 
 // absent names a Service that does not exist, to use its addresses: absent NAME
 // number: NUMBER, …
-func (s *story) absent(_ testing.TB, args []string) string {
-	s.services[args[0]] = s.parse("{name: " + args[0] + ", " + strings.Join(args[1:], " ") + "}")
-	return ""
+func (s *story) absent(name string, fields ...string) {
+	s.services[name] = s.parse("{name: " + name + ", " + strings.Join(fields, " ") + "}")
 }
 
 // spec replaces the spec of a Service: spec NAME type: NodePort, …
-func (s *story) spec(t testing.TB, args []string) string {
-	old := s.service(args[0])
+func (s *story) spec(name string, fields ...string) {
+	old := s.service(name)
 	var spec map[string]any
-	if err := yaml.Unmarshal([]byte("{"+strings.Join(args[1:], " ")+"}"), &spec); err != nil {
-		t.Fatal(err)
+	if err := yaml.Unmarshal([]byte("{"+strings.Join(fields, " ")+"}"), &spec); err != nil {
+		s.t.Fatal(err)
 	}
 	text, err := yaml.Marshal(map[string]any{"name": old.Name, "spec": spec, "protocols": old.Protocols})
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	s.serve(string(text))
-	return ""
 }
 
 // label replaces the labels of a node: label NODE KEY=VALUE...
-func (s *story) label(_ testing.TB, args []string) string {
+func (s *story) label(node string, pairs ...string) {
 	labels := map[string]string{}
-	for _, arg := range args[1:] {
+	for _, arg := range pairs {
 		key, value, _ := strings.Cut(arg, "=")
 		labels[key] = value
 	}
-	s.writeNode(s.node(args[0]), labels)
+	s.writeNode(s.node(node), labels)
 	s.settle()
-	return ""
 }
 
 // endpoints replaces the endpoints of Services: endpoints NAME[,NAME...]
 // ENDPOINT...
-func (s *story) endpoints(_ testing.TB, args []string) string {
-	s.setEndpoints(strings.Join(args[1:], " "), strings.Split(args[0], ",")...)
-	return ""
+func (s *story) endpoints(names string, endpoints ...string) {
+	s.setEndpoints(strings.Join(endpoints, " "), strings.Split(names, ",")...)
 }
 
 // removeInterface removes an interface that a place has: remove-interface NODE
 // NAME
-func (s *story) removeInterface(t testing.TB, args []string) string {
-	if err := s.node(args[0]).RemoveInterface(args[1]); err != nil {
-		t.Fatal(err)
+func (s *story) removeInterface(node, name string) {
+	if err := s.node(node).RemoveInterface(name); err != nil {
+		s.t.Fatal(err)
 	}
-	return ""
-}
-
-// bridge adds pods of node1 behind one bridge, whose frames pass the packet
-// filter: bridge POD...
-func (s *story) bridge(_ testing.TB, names []string) string {
-	s.addBridgedPods(names...)
-	return ""
 }
 
 // addBridgedPods adds pods of node1 behind one bridge. All but the last one
@@ -327,11 +310,11 @@ func (c *cluster) addBridgedPods(names ...string) {
 // nodePorts checks the NodePorts of the Services web, none and local at open
 // places of node1, and the node's own servers at closed ones: nodeports
 // PLACE... but not PLACE...
-func (s *story) nodePorts(t testing.TB, args []string) string {
+func (s *story) nodePorts(places ...string) {
 	var todo checks
 	expect := func(name, line string) { todo = append(todo, s.checks(s.service(name), line)...) }
 	open := true
-	for _, place := range args {
+	for _, place := range places {
 		clients := "client pod1 pod2 node2 " + place + " -> nodePort@" + place
 		switch {
 		case place == "but" || place == "not":
@@ -349,11 +332,5 @@ func (s *story) nodePorts(t testing.TB, args []string) string {
 	for _, name := range []string{"web", "none", "local"} {
 		expect(name, "loopback -> nodePort@loopback => node1 as itself")
 	}
-	todo.run(t)
-	return ""
-}
-
-func (s *story) removeObjects(_ testing.TB, args []string) string {
-	s.remove(args...)
-	return ""
+	todo.run(s.t)
 }

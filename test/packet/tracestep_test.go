@@ -21,22 +21,18 @@ import (
 //	                                   outcome; explain must predict it, with its reason
 //	trace NETWORK FAMILY SERVICE FROM -> TO   prints the answer about a packet, and the steps of
 //	                                   tables other than the proxy's
-func traceSteps() map[string]step {
-	return map[string]step{
-		"needs-trace": func(s *story, _ testing.TB, _ []string) string {
-			needOwnedTables(s.env.T)
-			return ""
-		},
-		"traced": func(s *story, t testing.TB, args []string) string {
-			hashed := s.service(args[0]).Annotations["nftproxy.io/balance"] == "source-hash"
-			for _, k := range s.expectations(args) {
+func (s *story) traceSteps() map[string]any {
+	return map[string]any{
+		"needs-trace": func() { needOwnedTables(s.env.T) },
+		"traced": func(service string, args ...string) {
+			hashed := s.service(service).Annotations["nftproxy.io/balance"] == "source-hash"
+			for _, k := range s.expectations(append([]string{service}, args...)...) {
 				if !testing.Short() || k.network == "tcp" { // on emulated machines, each packet takes seconds
-					k.traced(t, hashed)
+					k.traced(s.t, hashed)
 				}
 			}
-			return ""
 		},
-		"trace": (*story).trace,
+		"trace": s.trace,
 	}
 }
 
@@ -49,16 +45,16 @@ func needOwnedTables(t testing.TB) {
 	}
 }
 
-func (s *story) trace(t testing.TB, args []string) (text string) {
-	for _, k := range s.expectations(args[2:]) {
-		if k.network != args[0] || k.family.String() != args[1] {
+func (s *story) trace(network, family string, args ...string) (text string) {
+	for _, k := range s.expectations(args...) {
+		if k.network != network || k.family.String() != family {
 			continue
 		}
 		run := startTrace(s.env.T, s.Node1.Namespace, k.to.String(), "--count", "1", "--from",
 			k.origin.source(k.family).String())
-		k.probe(t.Context(), lab.ProbeOptions{Timeout: silence})
-		packet := run.next(t)
-		run.wait(t)
+		k.probe(s.t.Context(), lab.ProbeOptions{Timeout: silence})
+		packet := run.next(s.t)
+		run.wait(s.t)
 		text += packet.Answer + packet.Reason.CodeText() + "\n"
 		if packet.Route.Code != "" {
 			text += packet.Route.Text + packet.Route.CodeText() + "\n"

@@ -45,48 +45,37 @@ var attemptEvery = flag.Duration("attempt-every", 25*time.Millisecond,
 //	scale SERVICE POD...      starts servers in pods and makes them the endpoints; earlier ones terminate
 //	end SERVICE               removes terminating endpoints and ends their servers
 //	rollout SERVICE POD...    is like scale and end; clients make attempts before, between and after
-func trafficSteps() map[string]step {
-	return map[string]step{
-		"traffic": (*story).startTraffic,
-		"pass": func(s *story, t testing.TB, args []string) string {
-			s.traffic.pass(t, int64(s.number(args[0])))
-			return ""
-		},
-		"no-failures": func(s *story, t testing.TB, _ []string) string {
-			s.traffic.mustNotFail(t)
+func (s *story) trafficSteps() map[string]any {
+	return map[string]any{
+		"traffic": s.startTraffic,
+		"pass":    func(n int64) { s.traffic.pass(s.t, n) },
+		"no-failures": func() {
+			s.traffic.mustNotFail(s.t)
 			s.traffic = nil
-			return ""
 		},
-		"recovers": func(s *story, t testing.TB, _ []string) string {
-			s.traffic.awaitRecovery(t)
+		"recovers": func() {
+			s.traffic.awaitRecovery(s.t)
 			s.traffic.stop()
 			s.traffic = nil
-			return ""
 		},
-		"scale": (*story).scale, "end": (*story).endTerminating, "rollout": (*story).rollout,
-		"sleep": sleep,
+		"scale": s.scale, "end": s.endTerminating, "rollout": s.rollout,
 	}
 }
 
 // startTraffic starts clients that connect to a service until stop or the end
 // of the script, over all its protocols and families.
-func (s *story) startTraffic(t testing.TB, args []string) string {
-	timeout, err := time.ParseDuration(args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+func (s *story) startTraffic(timeout time.Duration, args ...string) {
 	if s.traffic == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		s.traffic = &traffic{ctx: ctx, cancel: cancel, began: time.Now()}
 		s.env.T.Cleanup(s.traffic.stop)
 	}
 	w := s.traffic
-	for _, k := range s.expectations(args[1:]) {
+	for _, k := range s.expectations(args...) {
 		client := &trafficClient{check: k}
 		w.clients = append(w.clients, client)
 		w.wait.Go(func() { client.connect(w.ctx, timeout) })
 	}
-	return ""
 }
 
 func (c *trafficClient) connect(ctx context.Context, timeout time.Duration) {
@@ -173,37 +162,33 @@ func (w *traffic) awaitRecovery(t testing.TB) {
 // servers are the servers of a pod that is an endpoint.
 type servers struct{ tcp, udp *lab.Server }
 
-func (s *story) scale(t testing.TB, args []string) string {
-	if s.servers == nil {
-		s.servers = map[string]servers{}
-	}
-	s.wanted = args[1:]
-	for _, name := range s.wanted {
+func (s *story) scale(service string, pods ...string) {
+	s.wanted = pods
+	for _, name := range pods {
 		if _, running := s.servers[name]; running {
 			continue
 		}
 		tcp, err := s.pods[name].ServeTCP(spareTarget)
 		if err != nil {
-			t.Fatal(err)
+			s.t.Fatal(err)
 		}
 		udp, err := s.pods[name].ServeUDP(spareTarget)
 		if err != nil {
-			t.Fatal(err)
+			s.t.Fatal(err)
 		}
 		s.servers[name] = servers{tcp, udp}
 	}
-	endpoints := fmt.Sprint("port=", spareTarget, " ", strings.Join(s.wanted, " "))
+	endpoints := fmt.Sprint("port=", spareTarget, " ", strings.Join(pods, " "))
 	for name := range s.servers {
-		if !slices.Contains(s.wanted, name) {
+		if !slices.Contains(pods, name) {
 			endpoints += " " + name + ":terminating"
 		}
 	}
-	s.setEndpoints(endpoints, args[0])
-	return ""
+	s.setEndpoints(endpoints, service)
 }
 
-func (s *story) endTerminating(_ testing.TB, args []string) string {
-	s.setEndpoints(fmt.Sprint("port=", spareTarget, " ", strings.Join(s.wanted, " ")), args[0])
+func (s *story) endTerminating(service string) {
+	s.setEndpoints(fmt.Sprint("port=", spareTarget, " ", strings.Join(s.wanted, " ")), service)
 	for name, server := range s.servers {
 		if !slices.Contains(s.wanted, name) {
 			server.tcp.Close()
@@ -211,15 +196,13 @@ func (s *story) endTerminating(_ testing.TB, args []string) string {
 			delete(s.servers, name)
 		}
 	}
-	return ""
 }
 
-func (s *story) rollout(t testing.TB, args []string) string {
+func (s *story) rollout(service string, pods ...string) {
 	const attempts = 3
-	s.traffic.pass(t, attempts)
-	s.scale(t, args)
-	s.traffic.pass(t, attempts) // later attempts do not use terminating endpoints
-	s.endTerminating(t, args)
-	s.traffic.pass(t, attempts)
-	return ""
+	s.traffic.pass(s.t, attempts)
+	s.scale(service, pods...)
+	s.traffic.pass(s.t, attempts) // later attempts do not use terminating endpoints
+	s.endTerminating(service)
+	s.traffic.pass(s.t, attempts)
 }
