@@ -30,12 +30,7 @@ func TestSplitDocuments(t *testing.T) {
 			got.WriteString("\t" + doc.describe() + "\n")
 		}
 	}
-	if script.Update() {
-		err = os.WriteFile(file, []byte(got.String()), 0o644)
-	}
-	if got.String() != string(want) || err != nil {
-		t.Errorf("%v, got\n%s\nwant the text of %s", err, got.String(), file)
-	}
+	script.Golden(t, file, got.String())
 }
 
 // describe returns the number, the line and the data of a document, or the

@@ -3,13 +3,11 @@ package operator_test
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/tools/txtar"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator"
 	"github.com/nftproxy/nftproxy/nft"
@@ -44,22 +42,9 @@ var conntrackMax = regexp.MustCompile(`(of |"max": )\d+( connections|\n)`)
 // their output.
 func compare(t *testing.T, file string) {
 	t.Helper()
-	golden, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, section := range golden.Files {
-		got := affinitySet.ReplaceAllString(run(strings.Fields(section.Name)...), "clients-N")
-		if want := strings.TrimSuffix(string(section.Data), "\n"); got != want && !script.Update() {
-			t.Errorf("%s: got\n%s\nwant\n%s", section.Name, got, want)
-		}
-		golden.Files[i].Data = []byte(got + "\n")
-	}
-	if script.Update() {
-		if err := os.WriteFile(file, txtar.Format(golden), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	script.Sections(t, file, func(commandLine, _ string) string {
+		return affinitySet.ReplaceAllString(run(strings.Fields(commandLine)...), "clients-N")
+	})
 }
 
 // The sections of testdata/sample.txtar are named after the arguments of

@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/script"
 )
 
 // A result shows what the proxy knows.
@@ -33,7 +34,7 @@ func TestAdd(t *testing.T) {
 	must(t, err)
 	var got bytes.Buffer
 	r.Print(&got, false)
-	checkGolden(t, "testdata/add.txt", got.String())
+	script.Golden(t, "testdata/add.txt", got.String())
 }
 
 // A connection to a NodePort on localhost goes to the forwarder.
@@ -55,7 +56,7 @@ func TestForwarder(t *testing.T) {
 			got.WriteString("  " + string(o.Action) + " " + o.Probability.RatString() + " " + o.RejectWith + "\n")
 		}
 	}
-	checkGolden(t, "testdata/forwarder.txt", got.String())
+	script.Golden(t, "testdata/forwarder.txt", got.String())
 	if r, err := n.ask("10.96.0.10:80 tcp from 10.244.1.7", &explain.Desired{}); err != nil || len(r.Outcomes) != 3 {
 		t.Errorf("without a forwarder: got %+v", r.Outcomes)
 	}

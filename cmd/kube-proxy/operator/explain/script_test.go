@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -207,17 +206,4 @@ func (n *node) difference(args ...string) (string, error) {
 		none = "no row"
 	}
 	return d.Chain + ": " + cmp.Or(d.Kernel, none) + " | " + cmp.Or(d.Desired, none) + "\n", nil
-}
-
-// checkGolden compares a text with a file.
-func checkGolden(t *testing.T, file, got string) {
-	t.Helper()
-	if script.Update() {
-		must(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	must(t, err)
-	if got != string(want) {
-		t.Errorf("%s: got\n%s\nwant\n%s", file, got, want)
-	}
 }

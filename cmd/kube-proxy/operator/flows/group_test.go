@@ -4,9 +4,11 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/conntrack"
+	"github.com/nftproxy/nftproxy/test/script"
 )
 
 // connections returns n connections to an endpoint in a state.
@@ -70,9 +72,12 @@ func TestPrint(t *testing.T) {
 	idle := group("default/idle", []string{})
 	web.Endpoints[2].Gone = true
 	r := Report{Groups: []*Group{web, dns, idle}, Notes: []string{"a remark"}, Tracked: 1000, Total: 525}
-	golden(t, "testdata/report.txt", r.Print)
-	r.top = true
-	golden(t, "testdata/top.txt", r.Print)
+	for _, file := range []string{"testdata/report.txt", "testdata/top.txt"} {
+		var got strings.Builder
+		r.Print(&got, false)
+		script.Golden(t, file, got.String())
+		r.top = true
+	}
 }
 
 // A report has notes about what its numbers do not show.

@@ -2,26 +2,22 @@ package trace
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"math/big"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/tools/txtar"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/notify"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/test/script"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // ownTable is the name of the table in the tests of events.
 const ownTable = "nftproxy-trace-1"
@@ -34,35 +30,26 @@ const ownTable = "nftproxy-trace-1"
 // verdict, and in the first event of a base chain SOURCE>DESTINATION with the
 // numbers of both interfaces. A number alone is a time in milliseconds.
 func TestPackets(t *testing.T) {
-	const file = "testdata/packets.txtar"
-	golden, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i < len(golden.Files); i += 2 {
-		name := golden.Files[i].Name
-		got := printed(t, string(golden.Files[i].Data), strings.HasSuffix(name, " wide"))
-		if want := strings.TrimSuffix(string(golden.Files[i+1].Data), "\n"); got != want && !*update {
-			t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+	events, wide := "", false
+	script.Sections(t, "testdata/packets.txtar", func(name, section string) string {
+		if events == "" {
+			events, wide = section, strings.HasSuffix(name, " wide")
+			return section
 		}
-		golden.Files[i+1].Data = []byte(got + "\n")
-	}
-	if *update {
-		if err := os.WriteFile(file, txtar.Format(golden), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+		defer func() { events = "" }()
+		return printed(t, events, wide)
+	})
 }
 
 // printed returns what is printed for events, including passages that vanish
 // at the end.
-func printed(t *testing.T, script string, wide bool) string {
+func printed(t *testing.T, events string, wide bool) string {
 	t.Helper()
 	start := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 	now := start
 	s := newPassages(ownTable)
 	var ended []*passage
-	for line := range strings.Lines(script) {
+	for line := range strings.Lines(events) {
 		fields := strings.Fields(line)
 		switch len(fields) {
 		case 0:

@@ -2,14 +2,13 @@ package trace
 
 import (
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/tools/txtar"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/script"
 )
 
 // The tables of selections are in testdata/tables.txtar.
@@ -34,15 +33,10 @@ func TestTables(t *testing.T) {
 			Source:    Source{NotOthers: true, Within: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/32")}},
 		},
 	}
-	const file = "testdata/tables.txtar"
-	golden, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, section := range golden.Files {
+	script.Sections(t, "testdata/tables.txtar", func(name, _ string) string {
 		var got strings.Builder
 		for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
-			selection := selections[section.Name]
+			selection := selections[name]
 			if selection.concerns(f) {
 				table, rows := tableOf(f, &selection, tableName(1))
 				if err := table.Fprint(&got, rows); err != nil {
@@ -50,14 +44,6 @@ func TestTables(t *testing.T) {
 				}
 			}
 		}
-		if got.String() != string(section.Data) && !*update {
-			t.Errorf("%s: got\n%s\nwant\n%s", section.Name, &got, section.Data)
-		}
-		golden.Files[i].Data = []byte(got.String())
-	}
-	if *update {
-		if err := os.WriteFile(file, txtar.Format(golden), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+		return got.String()
+	})
 }
