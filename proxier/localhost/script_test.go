@@ -47,14 +47,15 @@ func TestScripts(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1", "::1"} {
 		t.Run(addr, func(t *testing.T) {
 			t.Parallel()
-			script.Run(t, script.Suite{Patience: patience, Setup: func(e *script.Env) (map[string]script.Command, error) {
+			setup := func(e *script.Env) (map[string]script.Command, error) {
 				s := &story{
 					fixture:   newFixture(e.T, addr, func(s *Server) { s.config.Limit = newLimit(3) }),
 					endpoints: make(map[string]*endpoint), ends: make(map[string]*net.TCPConn),
 					sent: make(map[string]string),
 				}
 				return s.commands(), nil
-			}})
+			}
+			script.Run(t, script.Suite{Patience: patience, Setup: setup})
 		})
 	}
 }

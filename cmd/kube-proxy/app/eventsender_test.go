@@ -247,8 +247,8 @@ func (s *eventStory) listed() string {
 func (s *eventStory) objects() string {
 	return s.lines(func(e *eventsv1.Event) string {
 		r := &e.Regarding
-		return fmt.Sprint(e.Namespace, ": ", e.Type, " ", e.Reason, " ", e.Action, " of ", r.APIVersion, " ", r.Kind, " ",
-			r.Namespace, "/", r.Name, " ", r.UID, " by ", e.ReportingController, " at ", e.EventTime.Unix())
+		return fmt.Sprintf("%s: %s %s %s of %s %s %s/%s %s by %s at %d", e.Namespace, e.Type, e.Reason, e.Action,
+			r.APIVersion, r.Kind, r.Namespace, r.Name, r.UID, e.ReportingController, e.EventTime.Unix())
 	})
 }
 
