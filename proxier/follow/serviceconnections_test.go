@@ -73,25 +73,3 @@ func TestSetRows(t *testing.T) {
 		}
 	}
 }
-
-// The rows of a service port with many frontends are replaced in linear time,
-// whichever of them come and go.
-func BenchmarkSetRows(b *testing.B) {
-	set := &nft.Set{Name: "service-connections"}
-	for _, n := range []int{2_000, 20_000} {
-		rows := make([]nft.Row, 2*n)
-		for i := range rows {
-			rows[i] = nft.Row{Set: set, Key: nft.Tuple{}.Integer(uint32(i))}
-		}
-		for name, changed := range map[string][]nft.Row{
-			"none": rows[:n], "last": rows[:n-1], "first": rows[1:n], "all": rows[n:],
-		} {
-			b.Run(fmt.Sprintf("%d/%s", n, name), func(b *testing.B) {
-				p := &portConnections{}
-				for i := 0; b.Loop(); i++ {
-					p.setRows([][]nft.Row{rows[:n], changed}[i%2])
-				}
-			})
-		}
-	}
-}

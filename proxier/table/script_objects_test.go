@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"text/template"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/yaml"
@@ -144,48 +146,20 @@ func (o *objects) pass(svc cluster.ServiceName, source string, all []*cluster.En
 	o.sinks.SetEndpoints(svc, source, all)
 }
 
-// patch merges a Service with a part of it in YAML: patch default/web 'spec:
-// {externalIPs: [192.0.2.1]}'.
+// patch merges a Service with a part of it in YAML (RFC 7396): patch default/web
+// 'spec: {externalIPs: [192.0.2.1]}'.
 func (o *objects) patch(s *script.Script, args []string) (string, error) {
 	svc, ok := o.services[args[0]]
 	if !ok {
 		return "", fmt.Errorf("no Service %s", args[0])
 	}
-	var object, patch map[string]any
-	text, err := json.Marshal(svc)
-	if err == nil {
-		err = json.Unmarshal(text, &object)
-	}
-	if err == nil {
-		err = yaml.Unmarshal([]byte(strings.Join(args[1:], " ")), &patch)
-	}
-	if err != nil {
+	before, err := json.Marshal(svc)
+	change, errYAML := yaml.YAMLToJSON([]byte(strings.Join(args[1:], " ")))
+	after, errPatch := jsonpatch.MergePatch(before, change)
+	if err = errors.Join(err, errYAML, errPatch); err != nil {
 		return "", err
 	}
-	if text, err = json.Marshal(merged(object, patch)); err != nil {
-		return "", err
-	}
-	return "", o.applyObject(text)
-}
-
-// merged returns an object with the fields of a patch (RFC 7396).
-func merged(object, patch map[string]any) map[string]any {
-	if object == nil {
-		object = make(map[string]any)
-	}
-	for key, value := range patch {
-		inner, isObject := patch[key].(map[string]any)
-		switch {
-		case value == nil:
-			delete(object, key)
-		case isObject:
-			before, _ := object[key].(map[string]any)
-			object[key] = merged(before, inner)
-		default:
-			object[key] = value
-		}
-	}
-	return object
+	return "", o.applyObject(after)
 }
 
 // delete deletes Services and their endpoints, or all of them. With only, the
