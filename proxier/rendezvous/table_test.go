@@ -216,17 +216,22 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// The tables of all versions must be the same.
+// The tables of all versions must be the same: with few endpoints, and with
+// many, which ask for the same rows.
 func TestStableAcrossVersions(t *testing.T) {
-	var endpoints []Endpoint
+	var few []Endpoint
 	for _, ip := range []string{"10.244.1.5", "10.244.2.5", "10.244.3.5", "fd00::5", "fd00::6"} {
-		endpoints = append(endpoints, Endpoint{netip.AddrPortFrom(netip.MustParseAddr(ip), 8080), len(endpoints)*3 + 1})
+		few = append(few, Endpoint{netip.AddrPortFrom(netip.MustParseAddr(ip), 8080), len(few)*3 + 1})
 	}
-	hash := fnv.New64a()
-	for _, i := range Table(endpoints, 251) {
-		hash.Write([]byte{byte(i)})
-	}
-	if got := fmt.Sprintf("%x", hash.Sum64()); got != "de458fb03410c832" {
-		t.Errorf("got a table with hash %s", got)
+	for want, endpoints := range map[string][]Endpoint{
+		"de458fb03410c832": few, "fa1bf8ab4349be11": random(rand.New(rand.NewPCG(8, 8)), 200),
+	} {
+		hash := fnv.New64a()
+		for _, i := range Table(endpoints, 251) {
+			hash.Write([]byte{byte(i)})
+		}
+		if got := fmt.Sprintf("%x", hash.Sum64()); got != want {
+			t.Errorf("%d endpoints: got a table with hash %s", len(endpoints), got)
+		}
 	}
 }
