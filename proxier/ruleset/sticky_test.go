@@ -128,8 +128,9 @@ func TestStickyKnownClients(t *testing.T) {
 	rules := newRuleset(t, Config{}, nft.IPv4)
 	for _, n := range []int{1, 5, 16, 50, 120} {
 		plan := stickyPlan(n, min(n, 2), 6)
+		table := newStickyTable(rules, plan, toAll, false)
 		for _, target := range plan.Cluster {
-			table := newStickyTable(rules, plan, toAll, false)
+			clear(table.clients)
 			table.know(target.ID)
 			table.know(target.Group)
 			shares := table.shares(t, "affinity.ns.svc.tcp.http")

@@ -146,8 +146,9 @@ func (o *objects) pass(svc cluster.ServiceName, source string, all []*cluster.En
 	o.sinks.SetEndpoints(svc, source, all)
 }
 
-// patch merges a Service with a part of it in YAML (RFC 7396): patch default/web
-// 'spec: {externalIPs: [192.0.2.1]}'.
+// patch merges a Service with a part of it in YAML (RFC 7396):
+//
+//	patch default/web spec: {externalIPs: [192.0.2.1]}
 func (o *objects) patch(s *script.Script, args []string) (string, error) {
 	svc, ok := o.services[args[0]]
 	if !ok {

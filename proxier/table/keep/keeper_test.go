@@ -42,7 +42,7 @@ func (f *firewall) handle(t testing.TB) uint64 {
 func TestFlushedRuleset(t *testing.T) {
 	t.Parallel()
 	f := newServing(t)
-	f.limits.FirstPause = 3 * time.Second
+	f.limits.FirstPause = time.Second
 	var second time.Time
 	for range 2 {
 		tabletest.LoadNFT(t, "flush ruleset")
