@@ -184,8 +184,8 @@ func TestListFlowsFilters(t *testing.T) {
 		"unknown family":   {Selection{Family: bridge, Protocol: udp}, false},
 		"ICMP with a port": {Selection{Family: IPv4, Protocol: icmp, Port: 53}, false},
 		"no match":         {Selection{Family: IPv4, Protocol: udp, Addr: addr("10.96.0.99")}, true},
-		"endpoint":         {Selection{Family: IPv4, Protocol: udp, Addr: ep, Port: 53, replies: true}, true},
-		"endpoints":        {Selection{Family: IPv6, Protocol: tcp, Port: 53, replies: true}, true},
+		"endpoint":         {Selection{Family: IPv4, Protocol: udp, Addr: ep, Port: 53, Replies: true}, true},
+		"endpoints":        {Selection{Family: IPv6, Protocol: tcp, Port: 53, Replies: true}, true},
 		"lost":             {Selection{Family: IPv4, Protocol: tcp, lost: true}, false},
 		"unused protocol":  {Selection{Family: IPv4, Protocol: 200}, true},
 	} {

@@ -19,6 +19,10 @@ type Connection struct {
 	// SYN_SENT, and others of TCP and SCTP, or OFFLOAD while a flow table
 	// forwards the packets; REPLIED or UNREPLIED for protocols without states.
 	State string
+	// ID distinguishes connections of the same client. The kernel computes it
+	// from the address of the entry in memory and the original addresses, so it
+	// is as good as random.
+	ID uint32
 }
 
 // Select calls each with the selected connections. It returns the number of
@@ -38,10 +42,24 @@ func (c *Conn) Select(ctx context.Context, s Selection, each func(Connection)) (
 		}
 		each(Connection{
 			Protocol: flow.protocol, Client: flow.original.src, Frontend: flow.original.dst,
-			Endpoint: flow.reply.src, State: flow.stateName(),
+			Endpoint: flow.reply.src, State: flow.stateName(), ID: flow.id,
 		})
 	}
 	return c.received - before, nil
+}
+
+// DeleteAttempts deletes the selected attempts to connect by TCP that have no
+// answer and of which which returns true, and returns their number. The rules
+// must not lead to their endpoints any more.
+func (c *Conn) DeleteAttempts(
+	ctx context.Context, s Selection, which func(frontend, endpoint netip.AddrPort) bool,
+) (deleted int, err error) {
+	s.Protocol, s.Answer = unix.IPPROTO_TCP, Unanswered
+	var stats Stats
+	err = c.cleanSelected(ctx, s, func(flow trackedFlow) bool {
+		return flow.state == tcpSynSent && which(flow.original.dst, flow.reply.src)
+	}, &stats)
+	return stats.Deleted, err
 }
 
 // Bits of the status of a flow (linux/netfilter/nf_conntrack_common.h).
@@ -67,10 +85,10 @@ func (f trackedFlow) stateName() string {
 	case unix.IPPROTO_SCTP:
 		states = sctpStates[:]
 	default:
-		if f.status&statusSeenReply == 0 {
-			return "UNREPLIED"
+		if f.answered() {
+			return "REPLIED"
 		}
-		return "REPLIED"
+		return "UNREPLIED"
 	}
 	switch {
 	case f.status&statusOffload != 0: // the kernel does not send a state

@@ -21,6 +21,18 @@
 // [Conn.Select] reads connections of all protocols, for people who ask where
 // they go.
 //
+// # Walks
+//
+// A walk is a dump of the whole table for one [Selection], with a
+// [Connection] for each entry: client, frontend, endpoint, state and ID. It
+// is the only source of what happens to connections now: the package listens to
+// no events of connection tracking, because an event costs more than the
+// entry's part of many walks. The proxy walks through unanswered attempts, to
+// find endpoints that do not answer (Translated and Unanswered); a program that
+// counts connections by Service walks through all translated ones. An entry is
+// an attempt of a client only from the moment at which its first packet left
+// the last hook: packets that are dropped before are in no walk.
+//
 // # Scope
 //
 // The package owns the communication with ctnetlink (nfnetlink_conntrack.h),

@@ -61,6 +61,9 @@ func (f trackedFlow) family() Family { return familyOf(f.original.dst.Addr()) }
 // destination of the first packet (DNAT).
 func (f trackedFlow) translated() bool { return f.reply.src != f.original.dst }
 
+// answered reports whether a packet of the endpoint was seen.
+func (f trackedFlow) answered() bool { return f.status&statusSeenReply != 0 }
+
 // lost reports whether a flow is an attempt to connect by TCP that was not
 // translated and has no answer.
 func (f trackedFlow) lost() bool {

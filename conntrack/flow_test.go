@@ -218,7 +218,7 @@ func writeFlow(w *nfnetlink.Writer, flow trackedFlow) {
 		writeState(w, flow)
 	}
 	if flow.protocol != tcp || flow.state != tcpSynSent {
-		w.Uint32(ctaStatus, statusAssured)
+		w.Uint32(ctaStatus, statusAssured|flow.status)
 	}
 	w.Uint32(ctaID, flow.id)
 }

@@ -97,7 +97,7 @@ func (c *check) removed(family Family) (all selections) {
 	for _, k := range keys {
 		one := Selection{
 			Family: family, Protocol: k.protocol, Addr: k.endpoint.Addr(), Port: k.endpoint.Port(),
-			Translated: true, replies: true,
+			Translated: true, Replies: true,
 		}
 		if ofPort[portOf(k)] > maxOfPort {
 			one.Addr = netip.Addr{}

@@ -66,7 +66,9 @@ func TestPackets(t *testing.T) {
 //	pass DURATION                  time passes
 //	passes                         prints the passes since the last time
 //	flows                          prints the flows of the table
-//	select FAMILY PROTO [FRONTEND] [translated]  prints connections
+//	select FAMILY PROTO [ADDRESS] [translated] [answered|unanswered] [replies]
+//	                               prints connections
+//	delete-attempts FAMILY [ENDPOINT]  deletes TCP attempts without an answer
 //	plan N                         prints the dumps for a table of N flows
 //	ports N ADDRESS, addresses N ADDRESS PORT            N frontends begin
 //	removed-ports N ADDRESS, removed-endpoints N ADDRESS PORT
@@ -100,6 +102,7 @@ func run(t *testing.T, dir string, setup func(*story, *script.Env)) {
 		return script.Steps(map[string]any{
 			"add": s.add, "clean": s.clean, "flows": s.list, "pass": s.pass, "passes": s.takePasses,
 			"fail": s.fail, "select": s.selectFlows, "dnat": s.dnat, "ask": s.ask, "send": s.send,
+			"delete-attempts": s.deleteAttempts,
 			"frontend": s.update(FrontendChange{}),
 			"begins":   s.update(FrontendChange{Check: true}),
 			"gone":     s.update(FrontendChange{Gone: true}),
@@ -289,14 +292,23 @@ func (s *story) clean() (string, error) {
 func (s *story) list() string { return fmt.Sprintln(list(s.t, s.conn)) }
 
 // selectFlows returns the connections of a family and protocol, to a frontend
-// if one is given, and of these the translated ones if the word is given.
+// if one is given, and of these the ones that the words select.
 func (s *story) selectFlows(family, protocol string, args ...string) (string, error) {
 	selection := Selection{Protocol: protocols[protocol], Family: IPv4}
 	if family == "ipv6" {
 		selection.Family = IPv6
 	}
 	for _, arg := range args {
-		if selection.Translated = selection.Translated || arg == "translated"; arg != "translated" {
+		switch arg {
+		case "translated":
+			selection.Translated = true
+		case "answered":
+			selection.Answer = Answered
+		case "unanswered":
+			selection.Answer = Unanswered
+		case "replies":
+			selection.Replies = true
+		default:
 			at := addrPort(arg)
 			selection.Addr, selection.Port = at.Addr(), at.Port()
 		}
@@ -309,4 +321,17 @@ func (s *story) selectFlows(family, protocol string, args ...string) (string, er
 	})
 	slices.Sort(found)
 	return strings.Join(found, ""), err
+}
+
+// deleteAttempts deletes the attempts to connect of a family, to an endpoint if
+// one is given, and prints their number.
+func (s *story) deleteAttempts(family string, to ...string) (string, error) {
+	selection := Selection{Family: IPv4, Translated: true}
+	if family == "ipv6" {
+		selection.Family = IPv6
+	}
+	n, err := s.conn.DeleteAttempts(s.t.Context(), selection, func(_, endpoint netip.AddrPort) bool {
+		return len(to) == 0 || endpoint == addrPort(to[0])
+	})
+	return fmt.Sprintln(n), err
 }

@@ -13,20 +13,36 @@ import (
 type Selection struct {
 	Family   Family
 	Protocol uint8
-	// Addr and Port are the frontend.
-	Addr netip.Addr
-	Port uint16
+	// Addr and Port are the frontend, or, with Replies, the endpoint, which
+	// replies come from.
+	Addr    netip.Addr
+	Port    uint16
+	Replies bool
 	// Translated selects connections whose destination was translated.
 	Translated bool
+	// Answer selects connections by whether a packet of the endpoint was seen.
+	Answer Answer
 
-	// replies makes Addr and Port the endpoint, which replies come from. lost
-	// selects flows of which lost returns true.
-	replies, lost bool
+	lost bool // selects flows of which lost returns true
+}
+
+// Answer selects connections by their answers.
+type Answer uint8
+
+// Answers of a Selection.
+const (
+	AnyAnswer Answer = iota
+	Unanswered
+	Answered
+)
+
+func (a Answer) matches(flow trackedFlow) bool {
+	return a == AnyAnswer || (a == Answered) == flow.answered()
 }
 
 func (s Selection) matches(flow trackedFlow) bool {
 	at := flow.original.dst
-	if s.replies {
+	if s.Replies {
 		at = flow.reply.src
 	}
 	return (s.Family == 0 || s.Family == flow.family()) &&
@@ -34,6 +50,7 @@ func (s Selection) matches(flow trackedFlow) bool {
 		(!s.Addr.IsValid() || s.Addr == at.Addr()) &&
 		(s.Port == 0 || s.Port == at.Port()) &&
 		(!s.Translated || flow.translated()) &&
+		s.Answer.matches(flow) &&
 		(!s.lost || flow.lost())
 }
 
@@ -46,12 +63,14 @@ func (s Selection) String() string {
 		}
 	}
 	at := " to"
-	if s.replies {
+	if s.Replies {
 		at = " with replies from"
 	}
 	add(s.Family != 0, "%s ", s.Family.Name())
 	add(s.Protocol != 0, "protocol %d ", s.Protocol)
 	add(s.Translated, "translated ")
+	add(s.Answer == Unanswered, "unanswered ")
+	add(s.Answer == Answered, "answered ")
 	add(s.lost, "lost ")
 	b.WriteString("flows")
 	add(s.Addr.IsValid(), "%s %v", at, s.Addr)
@@ -95,15 +114,12 @@ var (
 // kernel ignores attributes that it does not know and then sends more flows, so
 // the caller must apply matches to the result.
 func (s Selection) writeTo(w *nfnetlink.Writer) {
-	if s.Translated {
-		w.Uint32(ctaStatus, statusTranslated) // Linux 5.10 ignores it, 6.1 does not
-	}
-	if s.lost {
-		w.Uint32(ctaStatus, 0)
-		w.Uint32(ctaStatusMask, statusSeenReply|statusTranslated)
+	if value, mask := s.status(); mask != 0 { // Linux 5.10 ignores it, 6.1 does not
+		w.Uint32(ctaStatus, value)
+		w.Uint32(ctaStatusMask, mask)
 	}
 	t := frontendTuple
-	if s.replies {
+	if s.Replies {
 		t = endpointTuple
 	}
 	if bits := s.comparedFields(t); bits != 0 {
@@ -112,6 +128,24 @@ func (s Selection) writeTo(w *nfnetlink.Writer) {
 		w.Unnest(filter)
 		s.writeTuple(w, t, bits)
 	}
+}
+
+// status returns the bits of the status that the kernel has to compare, and
+// their values.
+func (s Selection) status() (value, mask uint32) {
+	if s.lost {
+		return 0, statusSeenReply | statusTranslated
+	}
+	if s.Translated {
+		value, mask = statusTranslated, statusTranslated
+	}
+	if s.Answer != AnyAnswer {
+		mask |= statusSeenReply
+	}
+	if s.Answer == Answered {
+		value |= statusSeenReply
+	}
+	return value, mask
 }
 
 // comparedFields returns the bits of the fields that the kernel has to
