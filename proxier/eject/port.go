@@ -1,0 +1,100 @@
+package eject
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+const (
+	// controlTime is how long the answer of a control counts.
+	controlTime = 10 * time.Second
+	// maxControls is the number of controls that are probed, one after the
+	// other.
+	maxControls = 3
+	// blindTime is how long a service port whose controls did not answer has no
+	// suspects.
+	blindTime = 10 * time.Second
+)
+
+// port is what is known about a service port.
+type port struct {
+	targets Targets
+	records map[netip.AddrPort]*record
+	// control is the endpoint that is probed as the control, zero if none is.
+	control netip.AddrPort
+	// wanted reports whether a control is needed. tried are the controls that
+	// did not answer.
+	wanted  bool
+	sent    bool
+	tried   []netip.AddrPort
+	okUntil time.Time
+	// blindUntil is the time until which probes prove nothing. blind reports
+	// whether no control has answered since.
+	blindUntil time.Time
+	blind      bool
+}
+
+// wantControl begins a search for a control, unless one answered a moment ago.
+func (p *port) wantControl(now time.Time) {
+	if !p.wanted && !now.Before(p.okUntil) {
+		p.wanted, p.sent, p.tried = true, false, nil
+	}
+}
+
+// hasControl reports whether a control answered a moment ago.
+func (p *port) hasControl(now time.Time) bool { return now.Before(p.okUntil) }
+
+// nextControl returns the next endpoint to probe as a control: none that is
+// suspect or ejected, and one without unanswered attempts if possible. ok is
+// false if there is none.
+func (p *port) nextControl() (addr netip.AddrPort, ok bool) {
+	if len(p.tried) >= maxControls {
+		return addr, false
+	}
+	for _, list := range p.targets.lists() {
+		for _, a := range list {
+			r := p.records[a]
+			if r != nil && r.phase != watched || slices.Contains(p.tried, a) {
+				continue
+			}
+			if r == nil || len(r.tries) == 0 {
+				return a, true
+			}
+			addr, ok = a, true
+		}
+	}
+	return addr, ok
+}
+
+// beBlind records that the probes of a service port prove nothing.
+func (d *Detector) beBlind(now time.Time, key Port, p *port) {
+	if !p.blind {
+		d.blinded = append(d.blinded, key)
+	}
+	p.blind, p.blindUntil, p.wanted = true, now.Add(blindTime), false
+	for _, r := range p.records {
+		if r.phase != ejected {
+			d.clear(now, r)
+		}
+	}
+}
+
+// Blinded returns the service ports that became blind since the last call: none
+// of several endpoints answered.
+func (d *Detector) Blinded() []Port {
+	all := d.blinded
+	d.blinded = nil
+	return all
+}
+
+// Blind returns the service ports that are blind, sorted.
+func (d *Detector) Blind() (all []Port) {
+	for key, p := range d.ports {
+		if p.blind {
+			all = append(all, key)
+		}
+	}
+	slices.SortFunc(all, Port.Compare)
+	return all
+}

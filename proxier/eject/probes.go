@@ -1,0 +1,298 @@
+package eject
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// ProbeTimeout is how long a probe waits for an answer.
+const ProbeTimeout = 500 * time.Millisecond
+
+// Limits of probes, in any second.
+const (
+	MaxProbes             = 50
+	MaxProbesPerNamespace = 10
+)
+
+// Probe is an attempt of this node to connect to an endpoint.
+type Probe struct {
+	Endpoint
+	// Control reports whether the endpoint is not suspect.
+	Control bool
+}
+
+// Result is the result of a probe.
+type Result string
+
+// Results of probes.
+const (
+	Answered Result = "answered" // by a SYN-ACK or a RST
+	Lost     Result = "lost"     // no answer, or an ICMP error
+	Failed   Result = "failed"   // this node could not send it
+)
+
+// Orders are what a Detector needs now.
+type Orders struct {
+	// Looks are the endpoints whose answered connections it needs to know
+	// (see Detector.Answers).
+	Looks []Endpoint
+	// Probes are to be sent at once (see Detector.Probed).
+	Probes []Probe
+	// Wake is the time of the next call of Next, zero if only Tried leads to
+	// orders.
+	Wake time.Time
+}
+
+// Next returns what is needed now, and forgets what is old. Each probe is
+// returned once, a look until its answers are there.
+func (d *Detector) Next(now time.Time) (o Orders) {
+	wake := func(at time.Time) {
+		if o.Wake.IsZero() || at.Before(o.Wake) {
+			o.Wake = at
+		}
+	}
+	refused := make(map[string]bool) // namespaces
+	send := func(p Probe) bool {
+		namespace := p.Service.Namespace
+		if refused[namespace] || !d.rate.use(namespace, now) {
+			refused[namespace] = true
+			wake(now.Add(probeGap / 2))
+			return false
+		}
+		o.Probes = append(o.Probes, p)
+		return true
+	}
+	d.controls(now, send)
+	for _, r := range d.waiting(now, wake) {
+		p := r.port
+		switch {
+		case r.phase == suspect, r.phase == lost && p.hasControl(now):
+			o.Looks = append(o.Looks, r.Endpoint)
+		case r.phase == lost:
+			p.wantControl(now)
+			wake(now.Add(probeGap / 2))
+		case send(Probe{r.Endpoint, false}):
+			r.waiting++
+			r.sent++
+			if r.nextProbe = now.Add(probeGap); r.wantsProbe() {
+				wake(r.nextProbe)
+			}
+		}
+	}
+	d.forgetPorts(now)
+	return o
+}
+
+// waiting returns the records that need something now, in the order in which
+// they should get it, and forgets what is old.
+func (d *Detector) waiting(now time.Time, wake func(time.Time)) (all []*record) {
+	for _, p := range d.ports {
+		for _, r := range p.records {
+			switch {
+			case r.phase == suspect, r.phase == lost, r.wantsProbe() && !now.Before(r.nextProbe):
+				all = append(all, r)
+			case r.wantsProbe():
+				wake(r.nextProbe)
+			case r.phase == watched && d.isOld(now, r):
+				d.forget(r)
+			case r.phase == watched:
+				wake(now.Add(time.Second))
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b *record) int {
+		if c := a.nextProbe.Compare(b.nextProbe); c != 0 {
+			return c
+		}
+		return a.order - b.order
+	})
+	d.takeTurns(now, all)
+	return all
+}
+
+// takeTurns sorts records so that namespaces take turns: first the one with the
+// fewest probes in the last second.
+func (d *Detector) takeTurns(now time.Time, all []*record) {
+	turns := make(map[string]int)
+	for _, r := range all {
+		namespace := r.Service.Namespace
+		if _, known := turns[namespace]; !known {
+			turns[namespace] = d.rate.used(namespace, now)
+		}
+		r.turn = turns[namespace]
+		turns[namespace]++
+	}
+	slices.SortStableFunc(all, func(a, b *record) int { return a.turn - b.turn })
+}
+
+// controls sends the probes of controls.
+func (d *Detector) controls(now time.Time, send func(Probe) bool) {
+	for _, key := range slices.SortedFunc(maps.Keys(d.ports), Port.Compare) {
+		p := d.ports[key]
+		if !p.wanted || p.sent {
+			continue
+		}
+		addr, ok := p.nextControl()
+		if !ok {
+			d.beBlind(now, key, p)
+			continue
+		}
+		if send(Probe{Endpoint{key, addr}, true}) {
+			p.sent, p.control = true, addr
+		}
+	}
+}
+
+// wantsProbe reports whether a record needs a probe, now or later.
+func (r *record) wantsProbe() bool {
+	return r.phase == probed && r.sent < suspectProbes || r.phase == ejected && r.waiting == 0
+}
+
+// Probed records the result of a probe.
+func (d *Detector) Probed(now time.Time, probe Probe, result Result) {
+	if probe.Control {
+		d.controlled(now, probe, result)
+		return
+	}
+	r := d.known(probe.Endpoint)
+	if r == nil || r.waiting == 0 {
+		return
+	}
+	r.waiting--
+	switch {
+	case r.phase == probed && result == Lost:
+		if r.ejection.Probes++; r.ejection.Probes == suspectProbes {
+			r.phase = lost
+		}
+	case r.phase == probed:
+		d.clear(now, r)
+	case r.phase == ejected && result == Answered:
+		r.phase, r.tries, r.waiting, r.decay = watched, nil, 0, now.Add(baseTime)
+		d.changed[r.Port] = struct{}{}
+	case r.phase == ejected:
+		d.stillLost(now, r, result)
+	}
+}
+
+// stillLost records that an ejected endpoint did not answer a probe.
+func (d *Detector) stillLost(now time.Time, r *record, result Result) {
+	if result == Lost {
+		r.ejection.Probes++
+	}
+	if !now.Before(r.ejection.Until) {
+		d.prolong(now, r)
+		return
+	}
+	r.nextProbe = now.Add(min(timeOf(r.level)/2, maxProbeInterval))
+	if r.nextProbe.After(r.ejection.Until) {
+		r.nextProbe = r.ejection.Until
+	}
+	d.changed[r.Port] = struct{}{}
+}
+
+// controlled records the result of the probe of a control.
+func (d *Detector) controlled(now time.Time, probe Probe, result Result) {
+	p := d.ports[probe.Port]
+	if p == nil || !p.sent || p.control != probe.Addr {
+		return
+	}
+	p.sent = false
+	if result != Answered {
+		p.tried = append(p.tried, probe.Addr)
+		return
+	}
+	p.wanted, p.blind, p.okUntil = false, false, now.Add(controlTime)
+}
+
+// isOld lets the level of a record decrease, and reports whether nothing of the
+// record is needed any more.
+func (d *Detector) isOld(now time.Time, r *record) bool {
+	for r.level > 0 && !now.Before(r.decay) {
+		r.level--
+		r.decay = r.decay.Add(baseTime)
+	}
+	return r.level == 0 && r.count(now) == 0 && now.Sub(r.restUntil) > tryWindow
+}
+
+// forgetPorts forgets the service ports without records.
+func (d *Detector) forgetPorts(now time.Time) {
+	for key, p := range d.ports {
+		if len(p.records) == 0 && !now.Before(p.blindUntil.Add(tryWindow)) {
+			delete(d.ports, key)
+		}
+	}
+}
+
+// rate limits probes: in any second there are at most MaxProbes, and
+// MaxProbesPerNamespace of a namespace.
+type rate struct {
+	all        window
+	namespaces map[string]*window
+}
+
+func newRate() *rate {
+	return &rate{all: window{limit: MaxProbes}, namespaces: make(map[string]*window)}
+}
+
+func (r *rate) use(namespace string, now time.Time) bool {
+	own := r.namespaces[namespace]
+	if own == nil {
+		if own = r.begin(namespace, now); own == nil {
+			return false
+		}
+	}
+	if !own.has(now) || !r.all.has(now) {
+		return false
+	}
+	own.use(now)
+	r.all.use(now)
+	return true
+}
+
+// used returns the number of probes of a namespace in the last second.
+func (r *rate) used(namespace string, now time.Time) int {
+	own := r.namespaces[namespace]
+	if own == nil {
+		return 0
+	}
+	own.forget(now)
+	return len(own.times)
+}
+
+// begin begins the window of a namespace, and forgets old ones.
+func (r *rate) begin(namespace string, now time.Time) *window {
+	if !r.all.has(now) {
+		return nil
+	}
+	for name, w := range r.namespaces {
+		if w.isEmpty(now) {
+			delete(r.namespaces, name)
+		}
+	}
+	w := &window{limit: MaxProbesPerNamespace}
+	r.namespaces[namespace] = w
+	return w
+}
+
+// window limits the number of uses in any second.
+type window struct {
+	limit int
+	times []time.Time
+}
+
+func (w *window) has(now time.Time) bool {
+	w.forget(now)
+	return len(w.times) < w.limit
+}
+
+func (w *window) isEmpty(now time.Time) bool {
+	w.forget(now)
+	return len(w.times) == 0
+}
+
+func (w *window) use(now time.Time) { w.times = append(w.times, now) }
+
+func (w *window) forget(now time.Time) {
+	w.times = slices.DeleteFunc(w.times, func(t time.Time) bool { return now.Sub(t) >= time.Second })
+}

@@ -1,0 +1,292 @@
+package eject
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/test/script"
+)
+
+// story is the state of a script: a Detector, and a world that answers its
+// orders. Service ports have names such as shop/web. These are its steps,
+// besides the standard ones:
+//
+//	targets PORT ADDRESS… [local ADDRESS…]  a service port uses these endpoints
+//	updated ADDRESS          the API changed an endpoint
+//	dead ADDRESS…            endpoints that answer nothing from now on
+//	deaf ADDRESS…            endpoints that answer clients, but no probes
+//	alive ADDRESS…           endpoints that answer
+//	offline, online          this node cannot send probes, or can
+//	tries PORT ADDRESS N     N clients have waited for answers now
+//	try PORT ADDRESS CLIENT ID   an attempt is unanswered now
+//	many PORT N              N endpoints of a service port, each with two tries
+//	answers ADDRESS N        an endpoint answers N connections of clients
+//	pass DURATION            time passes
+//	log                      prints what happened, with the time
+//	ejected, blind           prints ejected endpoints, and blind service ports
+//	probes                   prints the number of probes by namespace
+//	records                  prints the number of known endpoints
+type story struct {
+	d          *Detector
+	start, now time.Time
+	targets    map[Port]Targets
+	updated    map[netip.AddrPort]bool
+	dead, deaf map[netip.AddrPort]bool
+	offline    bool
+	connected  map[netip.AddrPort][]uint32
+	results    []result
+	log        []string
+	probes     map[string]int
+	clients    int
+}
+
+// result is the result of a probe at a time.
+type result struct {
+	at time.Time
+	Probe
+	Result
+}
+
+func TestScripts(t *testing.T) {
+	script.Run(t, script.Suite{Setup: func(e *script.Env) (map[string]script.Command, error) {
+		start := time.Unix(1e9, 0)
+		s := &story{
+			d: New(), start: start, now: start, targets: make(map[Port]Targets),
+			updated: make(map[netip.AddrPort]bool), dead: make(map[netip.AddrPort]bool),
+			deaf: make(map[netip.AddrPort]bool), connected: make(map[netip.AddrPort][]uint32),
+			probes: make(map[string]int),
+		}
+		return map[string]script.Command{
+			"targets": s.setTargets, "updated": s.set(s.updated), "dead": s.set(s.dead), "deaf": s.set(s.deaf),
+			"alive": s.alive, "offline": s.setOffline(true), "online": s.setOffline(false), "tries": s.tries,
+			"try": s.try, "many": s.many, "answers": s.answers, "pass": s.pass, "log": s.takeLog,
+			"ejected": s.ejected, "blind": s.blind, "probes": s.takeProbes, "records": s.records,
+		}, nil
+	}})
+}
+
+func portOf(name string) Port {
+	namespace, service, _ := strings.Cut(name, "/")
+	return Port{nft.IPv4, cluster.ServiceName{Namespace: namespace, Name: service}, ""}
+}
+
+func parse(addrs []string) (all []netip.AddrPort) {
+	for _, a := range addrs {
+		all = append(all, netip.MustParseAddrPort(a))
+	}
+	return all
+}
+
+func (s *story) setTargets(_ *script.Script, args []string) (string, error) {
+	all, local := args[1:], []string(nil)
+	if i := slices.Index(args, "local"); i > 0 {
+		all, local = args[1:i], args[i+1:]
+	}
+	s.targets[portOf(args[0])] = Targets{parse(all), parse(local)}
+	s.reconcile()
+	return "", nil
+}
+
+// reconcile passes the targets of all service ports, as the tables know them.
+func (s *story) reconcile() {
+	for p, t := range s.targets {
+		var known []netip.AddrPort
+		for _, e := range s.d.Ejections(p) {
+			if !s.updated[e.Endpoint] {
+				known = append(known, e.Endpoint)
+			}
+		}
+		s.d.SetTargets(p, t, known)
+	}
+	clear(s.updated)
+}
+
+func (s *story) set(of map[netip.AddrPort]bool) script.Command {
+	return func(_ *script.Script, args []string) (string, error) {
+		for _, a := range parse(args) {
+			of[a] = true
+		}
+		return "", nil
+	}
+}
+
+func (s *story) alive(_ *script.Script, args []string) (string, error) {
+	for _, a := range parse(args) {
+		delete(s.dead, a)
+		delete(s.deaf, a)
+	}
+	return "", nil
+}
+
+func (s *story) setOffline(offline bool) script.Command {
+	return func(*script.Script, []string) (string, error) {
+		s.offline = offline
+		return "", nil
+	}
+}
+
+func (s *story) tries(_ *script.Script, args []string) (string, error) {
+	n, err := strconv.Atoi(args[2])
+	s.reconcile()
+	s.d.Tried(s.now, s.newTries(Endpoint{portOf(args[0]), netip.MustParseAddrPort(args[1])}, n))
+	return "", err
+}
+
+func (s *story) newTries(e Endpoint, n int) (all []Try) {
+	for range n {
+		s.clients++
+		client := netip.AddrFrom4([4]byte{10, 9, byte(s.clients >> 8), byte(s.clients)})
+		all = append(all, Try{e, netip.AddrPortFrom(client, 4000), uint32(s.clients)})
+	}
+	return all
+}
+
+func (s *story) try(_ *script.Script, args []string) (string, error) {
+	id, err := strconv.Atoi(args[3])
+	e := Endpoint{portOf(args[0]), netip.MustParseAddrPort(args[1])}
+	s.reconcile()
+	s.d.Tried(s.now, []Try{{e, netip.MustParseAddrPort(args[2]), uint32(id)}})
+	return "", err
+}
+
+func (s *story) many(_ *script.Script, args []string) (string, error) {
+	n, err := strconv.Atoi(args[1])
+	p := portOf(args[0])
+	var tries []Try
+	for i := range n {
+		addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 80)
+		s.dead[addr] = true
+		t := s.targets[p]
+		t.Cluster = append(t.Cluster, addr)
+		s.targets[p] = t
+		tries = append(tries, s.newTries(Endpoint{p, addr}, 2)...)
+	}
+	s.reconcile()
+	s.d.Tried(s.now, tries)
+	return "", err
+}
+
+func (s *story) answers(_ *script.Script, args []string) (string, error) {
+	n, err := strconv.Atoi(args[1])
+	a := netip.MustParseAddrPort(args[0])
+	for range n {
+		s.clients++
+		s.connected[a] = append(s.connected[a], uint32(s.clients))
+	}
+	return "", err
+}
+
+func (s *story) pass(_ *script.Script, args []string) (string, error) {
+	d, err := time.ParseDuration(args[0])
+	for end := s.now.Add(d); s.now.Before(end); s.now = s.now.Add(50 * time.Millisecond) {
+		s.tick()
+	}
+	return "", err
+}
+
+// tick does what the Detector needs now.
+func (s *story) tick() {
+	s.results = slices.DeleteFunc(s.results, func(r result) bool {
+		if r.at.After(s.now) {
+			return false
+		}
+		s.d.Probed(s.now, r.Probe, r.Result)
+		s.note("probe of %s %v %s", name(r.Endpoint), map[bool]string{true: "(control)"}[r.Control], r.Result)
+		return true
+	})
+	for {
+		orders := s.d.Next(s.now)
+		for _, e := range orders.Looks {
+			s.d.Answers(s.now, e, s.connected[e.Addr])
+		}
+		for _, p := range orders.Probes {
+			s.probe(p)
+		}
+		if len(orders.Looks)+len(orders.Probes) == 0 {
+			break
+		}
+	}
+	for _, p := range s.d.Changed() {
+		s.note("ejected of %s/%s: %s", p.Service.Namespace, p.Service.Name, addrs(s.d.Ejections(p)))
+	}
+	for _, p := range s.d.Blinded() {
+		s.note("%s/%s is blind", p.Service.Namespace, p.Service.Name)
+	}
+}
+
+func (s *story) probe(p Probe) {
+	s.probes[p.Service.Namespace]++
+	r := result{s.now.Add(50 * time.Millisecond), p, Answered}
+	switch {
+	case s.offline:
+		r.Result = Failed
+	case s.dead[p.Addr] || s.deaf[p.Addr]:
+		r.at, r.Result = s.now.Add(ProbeTimeout), Lost
+	}
+	s.results = append(s.results, r)
+}
+
+func (s *story) note(format string, args ...any) {
+	at := s.now.Sub(s.start).Seconds()
+	line := strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
+	s.log = append(s.log, fmt.Sprintf("%.2f %s\n", at, line))
+}
+
+func name(e Endpoint) string {
+	return fmt.Sprintf("%s/%s %v", e.Service.Namespace, e.Service.Name, e.Addr)
+}
+
+func addrs(all []cluster.Ejection) string {
+	var text []string
+	for _, e := range all {
+		text = append(text, e.Endpoint.String())
+	}
+	return strings.Join(text, " ")
+}
+
+func (s *story) takeLog(*script.Script, []string) (string, error) {
+	text := strings.Join(s.log, "")
+	s.log = nil
+	return text, nil
+}
+
+func (s *story) ejected(*script.Script, []string) (string, error) {
+	var lines []string
+	for p := range s.targets {
+		for _, e := range s.d.Ejections(p) {
+			lines = append(lines, fmt.Sprintf("%s/%s %v since %gs until %gs: %s\n", p.Service.Namespace,
+				p.Service.Name, e.Endpoint, e.Since.Sub(s.start).Seconds(), e.Until.Sub(s.start).Seconds(), e.Why()))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, ""), nil
+}
+
+func (s *story) blind(*script.Script, []string) (string, error) {
+	var names []string
+	for _, p := range s.d.Blind() {
+		names = append(names, p.Service.String())
+	}
+	return fmt.Sprintln(strings.Join(names, " ")), nil
+}
+
+func (s *story) takeProbes(*script.Script, []string) (string, error) {
+	var lines []string
+	for namespace, n := range s.probes {
+		lines = append(lines, fmt.Sprintf("%s %d\n", namespace, n))
+	}
+	slices.Sort(lines)
+	clear(s.probes)
+	return strings.Join(lines, ""), nil
+}
+
+func (s *story) records(*script.Script, []string) (string, error) {
+	return fmt.Sprintln(maxRecords - s.d.limit.Left()), nil
+}
