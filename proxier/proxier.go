@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ejector"
 	"github.com/nftproxy/nftproxy/proxier/follow"
 	"github.com/nftproxy/nftproxy/proxier/localhost"
 	"github.com/nftproxy/nftproxy/proxier/table"
@@ -27,7 +28,8 @@ import (
 type Proxier struct {
 	*shared
 	families  families
-	sink      cluster.Sinks // all tables; only before SyncLoop
+	ejector   *ejector.Ejector // nil unless endpoints are ejected
+	sink      cluster.Sinks    // all tables; only before SyncLoop
 	addresses *localAddresses
 	closers   []io.Closer // of the connections to the kernel
 }
@@ -107,7 +109,26 @@ func (p *Proxier) setUp(families []nft.Family) (err error) {
 		return err
 	}
 	p.closers = append(p.closers, p.addresses)
+	p.openEjector(families)
 	return nil
+}
+
+// openEjector connects to connection tracking, in the network namespace of the
+// calling thread. If that fails, it logs the error: then endpoints that do not
+// answer keep their share of new connections.
+func (p *Proxier) openEjector(families []nft.Family) {
+	if !p.config.Rules.Eject {
+		return
+	}
+	e, err := ejector.New(ejector.Config{
+		NodeName: p.config.NodeName, Families: families, Events: p.events, Metrics: p.metrics.Set,
+		Query: p.Query, Sync: func(f nft.Family) { p.families.of(f).request() },
+	})
+	if err != nil {
+		klog.ErrorS(err, "Endpoints that do not answer will not be ejected")
+		return
+	}
+	p.ejector, p.closers = e, append(p.closers, e)
 }
 
 // Close closes the connections to the kernel, after SyncLoop has returned. The
@@ -136,6 +157,9 @@ func (p *Proxier) SyncLoop(ctx context.Context) {
 	defer tasks.Wait()
 	tasks.Go(func() { p.addresses.run(ctx) })
 	tasks.Go(func() { p.followers.Run(ctx) })
+	if p.ejector != nil {
+		tasks.Go(func() { p.ejector.Run(ctx) })
+	}
 	for _, f := range p.families {
 		loop := syncLoop{family: f}
 		tasks.Go(func() { loop.run(ctx) })

@@ -22,6 +22,13 @@ const (
 	// ReasonBalance means that hashes or weights of a Service have no effect,
 	// or a limited one.
 	ReasonBalance = "BalanceLimited"
+	// ReasonEjected means that endpoints of a Service get no new connections
+	// because they do not answer, ReasonReturned that they get some again.
+	ReasonEjected  = "EndpointEjected"
+	ReasonReturned = "EndpointReturned"
+	// ReasonNotEjected means that so many endpoints do not answer that none is
+	// ejected.
+	ReasonNotEjected = "NoEndpointEjected"
 	// ReasonInvalid means that invalid fields of an object are ignored.
 	ReasonInvalid = "InvalidObject"
 )

@@ -114,6 +114,9 @@ type Service struct {
 	// Metrics reports whether the connections of the Service are counted, if
 	// the proxy counts connections of selected Services.
 	Metrics bool
+	// NoEject reports whether new connections do not avoid endpoints that do
+	// not answer.
+	NoEject bool
 	Ports   []ServicePort
 }
 

@@ -38,6 +38,9 @@ const (
 	maxRecords = 4096
 	// maxKeptTries limits the tries of an endpoint that are remembered.
 	maxKeptTries = 16
+	// maxAnswered limits the answered connections of a suspect that are
+	// remembered, approximately.
+	maxAnswered = 1024
 )
 
 // Port identifies a TCP service port of an address family.
@@ -91,8 +94,9 @@ type record struct {
 	phase phase
 	tries []try // in the order of their first times
 	// answered are connections that the endpoint had answered when it became a
-	// suspect.
+	// suspect: those whose IDs are multiples of stride.
 	answered map[uint32]struct{}
+	stride   uint32
 	// nextProbe is the earliest time of the next probe; waiting the number of
 	// probes without a result.
 	nextProbe time.Time
@@ -141,7 +145,7 @@ func New() *Detector {
 func (d *Detector) Tried(now time.Time, tries []Try) {
 	for _, t := range tries {
 		p := d.ports[t.Port]
-		if p == nil || !p.targets.canLose(t.Addr) || now.Before(p.blindUntil) {
+		if p == nil || !p.canLose[t.Addr] || now.Before(p.blindUntil) {
 			continue
 		}
 		r := p.records[t.Addr]
@@ -222,21 +226,33 @@ func (d *Detector) Answers(now time.Time, e Endpoint, ids []uint32) {
 	case suspect:
 		r.phase, r.sent, r.waiting, r.ejection.Probes = probed, 0, 0, 0
 		r.nextProbe = now
-		r.answered = make(map[uint32]struct{}, len(ids))
-		for _, id := range ids {
-			r.answered[id] = struct{}{}
-		}
+		r.remember(ids)
 		r.port.wantControl(now)
 	case lost:
 		isNew := func(id uint32) bool {
 			_, known := r.answered[id]
-			return !known
+			return !known && id%r.stride == 0
 		}
 		if slices.ContainsFunc(ids, isNew) {
 			d.clear(now, r)
 			return
 		}
 		d.eject(now, r)
+	}
+}
+
+// remember remembers connections that the endpoint has answered: if there are
+// many, a part of them.
+func (r *record) remember(ids []uint32) {
+	r.stride = 1
+	for len(ids)/int(r.stride) > maxAnswered {
+		r.stride *= 2
+	}
+	r.answered = make(map[uint32]struct{})
+	for _, id := range ids {
+		if id%r.stride == 0 {
+			r.answered[id] = struct{}{}
+		}
 	}
 }
 
@@ -277,14 +293,22 @@ type Targets struct{ Cluster, Local []netip.AddrPort }
 
 func (t Targets) lists() [2][]netip.AddrPort { return [2][]netip.AddrPort{t.Cluster, t.Local} }
 
-// canLose reports whether a list has an endpoint and may lose one.
-func (t Targets) canLose(addr netip.AddrPort) bool {
+// equal reports whether two Targets are the same.
+func (t Targets) equal(o Targets) bool {
+	return slices.Equal(t.Cluster, o.Cluster) && slices.Equal(t.Local, o.Local)
+}
+
+// canLose returns the endpoints of the lists that may lose one.
+func (t Targets) canLose() map[netip.AddrPort]bool {
+	all := make(map[netip.AddrPort]bool)
 	for _, list := range t.lists() {
-		if cluster.MaxEjected(len(list)) > 0 && slices.Contains(list, addr) {
-			return true
+		if cluster.MaxEjected(len(list)) > 0 {
+			for _, addr := range list {
+				all[addr] = true
+			}
 		}
 	}
-	return false
+	return all
 }
 
 // SetTargets sets the endpoints that a service port uses now, and those of them
@@ -296,9 +320,11 @@ func (d *Detector) SetTargets(p Port, t Targets, ejections []netip.AddrPort) {
 		known = &port{records: make(map[netip.AddrPort]*record)}
 		d.ports[p] = known
 	}
-	known.targets = t
+	if known.canLose == nil || !known.targets.equal(t) {
+		known.targets, known.canLose = t, t.canLose()
+	}
 	for _, r := range known.records {
-		if !t.canLose(r.Addr) || r.phase == ejected && !slices.Contains(ejections, r.Addr) {
+		if !known.canLose[r.Addr] || r.phase == ejected && !slices.Contains(ejections, r.Addr) {
 			d.forget(r)
 		}
 	}

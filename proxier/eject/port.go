@@ -20,6 +20,7 @@ const (
 // port is what is known about a service port.
 type port struct {
 	targets Targets
+	canLose map[netip.AddrPort]bool
 	records map[netip.AddrPort]*record
 	// control is the endpoint that is probed as the control, zero if none is.
 	control netip.AddrPort

@@ -3,6 +3,7 @@
 //
 //	healthchecks.go        answers on health-check NodePorts
 //	balance.go             events about hashes and weights without effect
+//	ejections.go           events about endpoints that are ejected
 //	localhost.go           TCP NodePorts on localhost (KEP-6032)
 //	serviceconnections.go  numbers of connections to Services
 //	flows.go               deletion of stale flows in connection tracking
@@ -46,10 +47,13 @@ func New(config Config, families ...nft.Family) (*Followers, error) {
 	f := &Followers{following: make(map[nft.Family][]follower), localhost: make(map[nft.Family]*localhostPorts)}
 	f.add(reader)
 	limit := newLocalhostLimit()
+	ejections := config.Metrics.FamilyCounter("nftproxy_ejections_total",
+		"Endpoints of service ports that were ejected because they answered nothing.")
 	for _, family := range families {
 		if err := f.addForFamily(&config, family, reader, limit); err != nil {
 			return nil, errors.Join(err, reader.close())
 		}
+		f.add(newEjectionEvents(&config, ejections, family), family)
 	}
 	config.Metrics.Add(func(ch chan<- prometheus.Metric) { collectLocalhost(ch, families, f.localhost) })
 	config.Metrics.Add(collectConntrack)

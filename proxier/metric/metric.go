@@ -62,6 +62,16 @@ func (s *Set) Gauge(name, help string) prometheus.Gauge {
 	return add(s, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
 }
 
+// LabeledCounter adds a counter with a label, with a value of zero for each
+// value of the label.
+func (s *Set) LabeledCounter(name, help, label string, values ...string) *prometheus.CounterVec {
+	c := add(s, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
+	for _, v := range values {
+		c.WithLabelValues(v)
+	}
+	return c
+}
+
 // Counter adds a counter.
 func (s *Set) Counter(name, help string) prometheus.Counter {
 	return add(s, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))

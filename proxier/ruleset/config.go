@@ -37,6 +37,9 @@ type Config struct {
 	// (--reset-stale-connections): they were last seen terminating, or neither
 	// ready nor serving, and have been in no EndpointSlice for half a second.
 	ResetStaleConnections bool
+	// Eject makes new connections avoid TCP endpoints that do not answer
+	// (--eject).
+	Eject bool
 	// Budgets limit the rows of Services and namespaces.
 	Budgets Budgets
 	// HashTableSize is the number of slots of Services that do not set it. 0

@@ -38,7 +38,7 @@ func LastGood(before, wanted *Plan) *Plan {
 	if plan.setSlots() != nil { // before had as many targets
 		return reject
 	}
-	plan.Serving = wanted.Serving
+	plan.Serving, plan.Ejected = wanted.Serving, wanted.Ejected
 	plan.Sources, plan.Guarded = allowedByBoth(before, wanted)
 	return &plan
 }

@@ -19,6 +19,8 @@ type PlanInput struct {
 	Frontends []ServedFrontend
 	// Limits are nil if the budget covers the whole Service.
 	Limits *Limits
+	// Ejections are those of the endpoints, sorted.
+	Ejections []cluster.Ejection
 	// Number is the number of the service port, in case its plan needs one.
 	Number uint32
 	// Before is the plan that is replaced, nil if there is none. Endpoints that
@@ -42,10 +44,13 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	}
 	r.candidates = candidates(r.candidates[:0], in.Endpoints, r.layout.family, in.Port, in.Node)
 	all := r.candidates
-	p.Cluster = arrange(before.Cluster, in.Limits.targets(usableForCluster(all, in.Node)))
+	var forLocal []Target
 	if slices.ContainsFunc(p.Frontends, func(f ServedFrontend) bool { return f.Policy == cluster.PolicyLocal }) {
-		p.Local = arrange(before.Local, in.Limits.targets(usableForLocal(all, in.Node)))
+		forLocal = usableForLocal(all, in.Node)
 	}
+	forCluster, forLocal := p.eject(in, usableForCluster(all, in.Node), forLocal)
+	p.Cluster = arrange(before.Cluster, in.Limits.targets(forCluster))
+	p.Local = arrange(before.Local, in.Limits.targets(forLocal))
 	if in.Port.Protocol == cluster.UDP {
 		p.Serving = servingOf(all)
 	}

@@ -37,6 +37,9 @@ type Plan struct {
 	// for traffic with policy Local. If Cluster is empty, so is Local. The
 	// position of a target is its index in the rows.
 	Cluster, Local []Target
+	// Ejected are endpoints that are not in these lists. It is nil in most
+	// plans.
+	Ejected *Ejected
 	// ClusterSlots and LocalSlots are the slots from which hashes or weights
 	// select a target, as indexes of Cluster and Local. nil means one row for
 	// each target. Slots that are empty but not nil mean that all targets have

@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -41,6 +42,8 @@ type EndpointUse struct {
 	// Local does not use the endpoint, "" if it does.
 	Cluster Unused `json:"cluster"`
 	Local   Unused `json:"local"`
+	// Ejection is not nil if one of them is UnusedEjected.
+	Ejection *cluster.Ejection `json:"ejection,omitempty"`
 }
 
 // For returns the reason why traffic with a policy does not use the endpoint.
@@ -58,10 +61,23 @@ func EndpointUses(f nft.Family, in *PlanInput) []EndpointUse {
 	var out []EndpointUse
 	for _, e := range in.Endpoints {
 		if f.Of(e.Addr) {
-			out = append(out, s.use(e, in.Port))
+			u := s.use(e, in.Port)
+			u.Ejection = in.ejection(&u)
+			out = append(out, u)
 		}
 	}
 	return out
+}
+
+// ejection returns the ejection of an endpoint that is not used because of it,
+// nil for others.
+func (in *PlanInput) ejection(u *EndpointUse) *cluster.Ejection {
+	if u.Cluster != UnusedEjected && u.Local != UnusedEjected {
+		return nil
+	}
+	at := netip.AddrPortFrom(u.Addr, u.Port)
+	i := slices.IndexFunc(in.Ejections, func(e cluster.Ejection) bool { return e.Endpoint == at })
+	return &in.Ejections[i]
 }
 
 // selection are the endpoints that a service port uses, by address and port.
@@ -97,7 +113,11 @@ func targetUses(targets []Target, in *PlanInput) map[netip.AddrPort]Unused {
 	for _, t := range targets {
 		uses[t.AddrPort()] = UnusedBudget
 	}
-	for _, t := range in.Limits.targets(targets) {
+	left, ejected, _ := in.withoutEjected(targets)
+	for _, e := range ejected {
+		uses[e.Endpoint] = UnusedEjected
+	}
+	for _, t := range in.Limits.targets(left) {
 		uses[t.AddrPort()] = ""
 		if IsWeightless(in.Service, t.Weight) {
 			uses[t.AddrPort()] = UnusedWeight

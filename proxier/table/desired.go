@@ -30,6 +30,8 @@ type desired struct {
 	namespaces map[string]*namespace
 	emptied    map[*namespace]struct{} // without Services
 	growing    map[*namespace]struct{} // whose Services get more of the budget
+	// ejections are those of service ports, each sorted by endpoint.
+	ejections map[*portState][]cluster.Ejection
 	// released are the frontends that the kernel has for a service port that
 	// does not own them any more. It is not written yet.
 	released map[ruleset.Frontend]*portState
@@ -51,6 +53,7 @@ func newDesired(f nft.Family, config ruleset.Config, ownPorts []netip.AddrPort) 
 		namespaces: make(map[string]*namespace),
 		emptied:    make(map[*namespace]struct{}),
 		growing:    make(map[*namespace]struct{}),
+		ejections:  make(map[*portState][]cluster.Ejection),
 		released:   make(map[ruleset.Frontend]*portState),
 	}
 }
@@ -231,6 +234,7 @@ func (d *desired) removePorts(s *serviceState, which func(*portState) bool) {
 			d.claims.release(w.Frontend, p, d.markDirty)
 		}
 		p.wants, p.removed = nil, true
+		delete(d.ejections, p)
 	}
 }
 

@@ -48,6 +48,7 @@ func (d *desired) mergeEndpoints() {
 		unknown := s.spec == nil && len(s.endpoints) == 0 // forgotten by the sync
 		if unknown || !slices.EqualFunc(before, s.endpoints, (*cluster.Endpoint).Equal) {
 			d.markDirty(s)
+			d.endEjections(s, before)
 		}
 	}
 	// A new map: iterating over an emptied one costs as much as before.

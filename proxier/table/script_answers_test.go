@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
@@ -88,6 +90,22 @@ func (a *answers) answerSteps(e *engine) map[string]script.Command {
 			}
 			return lines
 		}),
+		"local-targets": a.ofPlans(func(p *ruleset.Plan) (lines []string) {
+			for _, t := range p.Local {
+				lines = append(lines, t.AddrPort().String())
+			}
+			return lines
+		}),
+		"ejected": a.ofPlans(func(p *ruleset.Plan) (lines []string) {
+			for _, e := range p.Ejected.All() {
+				lines = append(lines, e.Endpoint.String())
+			}
+			if p.Ejected != nil && p.Ejected.Open {
+				lines = append(lines, "open")
+			}
+			return lines
+		}),
+		"eject": e.eject, "ejectable": e.ejectable,
 		"serving": a.ofPlans(func(p *ruleset.Plan) []string { return []string{fmt.Sprint(len(p.Serving))} }),
 		"numbers": a.ofPlans(func(p *ruleset.Plan) []string { return []string{fmt.Sprint(p.Number)} }),
 		"affinity-sets": a.ofPlans(func(p *ruleset.Plan) []string {
@@ -275,6 +293,32 @@ func (e *engine) unused(_ *script.Script, args []string) (string, error) {
 	return lines(all...)
 }
 
+// eject sets the ejected endpoints of a service port.
+func (e *engine) eject(_ *script.Script, args []string) (string, error) {
+	name, port, _ := strings.Cut(args[0], ":")
+	var all []cluster.Ejection
+	for _, a := range args[1:] {
+		all = append(all, cluster.Ejection{Endpoint: netip.MustParseAddrPort(a), Attempts: 2, Clients: 1, Probes: 2})
+	}
+	for _, t := range e.tables {
+		t.SetEjections(table.PortName{ServiceName: parseName(name), Port: port}, all)
+	}
+	return "", nil
+}
+
+// ejectable returns the service port at a destination, the endpoints that it
+// could use, and those whose ejections are known.
+func (e *engine) ejectable(_ *script.Script, args []string) (string, error) {
+	var all []string
+	for _, t := range e.tables {
+		if name, ok := t.Ejectable(netip.MustParseAddrPort(args[0])); ok {
+			u, _ := t.Usable(name)
+			all = append(all, fmt.Sprint(name.WithPort(name.Port), u.Cluster, u.Local, u.Ejected))
+		}
+	}
+	return lines(all...)
+}
+
 // ports returns the service ports of a Service, or the one with a name, as
 // operators see them.
 func (e *engine) ports(name string) (all []table.PortView) {
@@ -350,6 +394,7 @@ func (e *engine) checkViews(t *table.Table) error {
 				targets[i].ID, targets[i].Group = 0, 0
 			}
 		}
+		plan.Ejected = nil // a pointer
 		return plan
 	}
 	for name := range t.ServiceNames() {

@@ -97,6 +97,9 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 		Number:    p.tag,
 		Before:    p.plan(),
 	}
+	if !p.service.spec.NoEject {
+		in.Ejections = t.desired.ejections[p]
+	}
 	if r := p.service.reduced; r != nil {
 		in.Endpoints, in.Limits = r.endpoints, r.Limits(int(p.index))
 	}

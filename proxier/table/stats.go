@@ -43,6 +43,12 @@ type Stats struct {
 	// ReducedServices lists them unless there are many.
 	Reduced         int              `json:"reduced,omitempty"`
 	ReducedServices []ReducedService `json:"reductions,omitempty"`
+	// Ejected is the number of endpoints that service ports avoid because they
+	// answer nothing. Ejections lists some of them. AllUsed lists service ports
+	// that use their ejected endpoints because these are more than half.
+	Ejected   int            `json:"ejected,omitempty"`
+	Ejections []PortEjection `json:"ejections,omitempty"`
+	AllUsed   []string       `json:"allUsed,omitempty"` // namespace/name:port
 	// Waiting is the number of namespaces whose changes wait for their turns,
 	// WaitingNamespaces lists those that wait longest.
 	Waiting           int                `json:"waiting,omitempty"`
@@ -69,6 +75,7 @@ func (t *Table) Stats() Stats {
 	s.Refused, s.RefusedPorts = listRefused(t.keeper.Failing())
 	s.Contested, s.WaitingPorts = t.desired.claims.contested(), t.desired.claims.list()
 	s.Reduced, s.ReducedServices = len(t.desired.budgets.reduced), t.desired.listReduced()
+	s.Ejected, s.Ejections, s.AllUsed = t.desired.listEjections()
 	s.Waiting, s.WaitingNamespaces = listWaits(t.keeper.Waits())
 	return s
 }
@@ -78,6 +85,9 @@ func (s *Stats) count(p *ruleset.Plan, n int) {
 	if p != nil {
 		s.ServicePorts += n
 		s.Endpoints += n * len(p.Cluster)
+		if p.Ejected != nil {
+			s.Endpoints += n * len(p.Ejected.Cluster)
+		}
 		s.NoLocalEndpoints.add(p, n)
 	}
 }
@@ -127,6 +137,12 @@ type WaitingPort struct {
 type ReducedService struct {
 	cluster.ServiceName
 	How string `json:"how"` // a predicate: exceeds …
+}
+
+// PortEjection is the ejection of an endpoint of a service port.
+type PortEjection struct {
+	Name string `json:"servicePort"` // namespace/name:port
+	cluster.Ejection
 }
 
 // WaitingNamespace is a namespace whose changes wait for their turns.

@@ -17,6 +17,9 @@ const (
 	AnnotationBalance = "nftproxy.io/balance"
 	// AnnotationHashTableSize is the number of rows of a Service's hash table.
 	AnnotationHashTableSize = "nftproxy.io/hash-table-size"
+	// AnnotationEject, with the value "false", makes new connections not avoid
+	// endpoints of a Service that do not answer.
+	AnnotationEject = "nftproxy.io/eject"
 	// AnnotationWeight is the weight of the endpoints of an EndpointSlice.
 	AnnotationWeight = "nftproxy.io/weight"
 )
@@ -41,6 +44,15 @@ func (p *parser) balance(annotations map[string]string, affinity bool) (b cluste
 // hashTableSize returns the size of a Service's hash table, 0 for the default.
 func (p *parser) hashTableSize(annotations map[string]string) int {
 	return p.number(annotations, AnnotationHashTableSize, cluster.MinHashTableSize, cluster.MaxHashTableSize, 0)
+}
+
+// noEject reports whether endpoints of a Service are never ejected.
+func (p *parser) noEject(annotations map[string]string) bool {
+	text, set := annotations[AnnotationEject]
+	if set && text != "true" && text != "false" {
+		p.annotationProblem(AnnotationEject, fmt.Errorf("%.60q is neither true nor false", text))
+	}
+	return text == "false"
 }
 
 // weight returns the weight of the endpoints of an EndpointSlice.

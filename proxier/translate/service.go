@@ -71,6 +71,7 @@ func parseServiceSpec(svc *corev1.Service) (s *cluster.Service, problems []error
 		s.AffinityTimeout = affinityTimeoutOf(spec.SessionAffinityConfig)
 	}
 	s.Balance = p.balance(svc.Annotations, s.AffinityTimeout > 0)
+	s.NoEject = p.noEject(svc.Annotations)
 	s.HashTableSize = p.hashTableSize(svc.Annotations)
 	for i, port := range spec.Ports {
 		sp, err := servicePortOf(port, spec.Type)

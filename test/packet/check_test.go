@@ -24,6 +24,7 @@ type check struct {
 	to       netip.AddrPort
 	want     want
 	sources  map[string]netip.Addr // of want, by server
+	avoided  []netip.Addr          // ejected endpoints
 	describe string
 }
 
@@ -231,6 +232,9 @@ func (c *cluster) check(s *service, e expectation, from, to string, f family, ne
 			source = from
 		}
 		k.sources[server] = c.origin(source).source(f)
+	}
+	for _, pod := range s.avoided {
+		k.avoided = append(k.avoided, c.origin(pod).source(f))
 	}
 	return k
 }

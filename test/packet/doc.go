@@ -34,7 +34,8 @@
 //
 //   - the cluster: cluster, add, bridge, listen, sysctl, on PROGRAM, label,
 //     remove-interface (story_test.go)
-//   - objects: apply FILE, spec, endpoints, remove, absent (story_test.go)
+//   - objects: apply FILE, spec, endpoints, remove, absent; avoided for ejected
+//     endpoints (story_test.go)
 //   - proxies: terminate, kill, signal, ended, start, restart, flags, settle, cleanup
 //     (compare_test.go)
 //   - connections: check, connect, nodeports, await STEP; open and ask for

@@ -39,6 +39,9 @@ func (p *prediction) allow(c *check, node *lab.Node) error {
 	}
 	p.sources = map[netip.AddrPort]netip.Addr{}
 	for _, o := range outcomes {
+		if slices.Contains(c.avoided, o.Endpoint.Addr()) && node == c.cluster.Node1 {
+			continue
+		}
 		p.sources[o.Endpoint] = q.Source
 		if o.Masqueraded {
 			p.sources[o.Endpoint] = node.Addrs()[c.family]

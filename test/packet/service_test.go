@@ -51,6 +51,7 @@ type service struct {
 
 	ports   []port // of all protocols
 	applied bool
+	avoided []string // pods that node1 ejects
 }
 
 type port struct {

@@ -109,7 +109,7 @@ func (s *story) allSteps() map[string]script.Command {
 	all := map[string]any{
 		"cluster": s.create, "add": s.add, "listen": s.listen, "sysctl": s.sysctl, "on": s.on,
 		"apply": s.applyFiles, "absent": s.absent, "spec": s.spec, "label": s.label,
-		"endpoints": s.endpoints, "remove": s.remove,
+		"endpoints": s.endpoints, "avoided": s.avoid, "remove": s.remove,
 		"terminate": s.terminate, "kill": s.kill, "start": s.start, "settle": s.settle,
 		"signal": s.signal, "ended": func(node string) { s.proxy(node).wait(s.t) },
 		"flags": s.flags, "restart": s.again,
@@ -272,6 +272,10 @@ func (s *story) label(node string, pairs ...string) {
 func (s *story) endpoints(names string, endpoints ...string) {
 	s.setEndpoints(strings.Join(endpoints, " "), strings.Split(names, ",")...)
 }
+
+// avoid names the endpoints of a Service that node1 ejects, which is not in the
+// API: avoided NAME POD...
+func (s *story) avoid(name string, pods ...string) { s.service(name).avoided = pods }
 
 // removeInterface removes an interface that a place has: remove-interface NODE
 // NAME

@@ -136,7 +136,7 @@ func (c *commandLine) addServers() {
 func (c *commandLine) addServices() {
 	config, rules := c.options.Configuration, &c.options.Rules
 	rules.Budgets = ruleset.Budgets{Service: ruleset.DefaultServiceRows, Namespace: ruleset.DefaultNamespaceRows}
-	rules.HashTableSize = cluster.DefaultHashTableSize
+	rules.HashTableSize, rules.Eject = cluster.DefaultHashTableSize, true
 	c.add("Services", []flagSpec{
 		{"proxy-mode", &text{value: (*string)(&config.Mode), typ: "ProxyMode"}, effect{field: "mode"},
 			"Proxy `MODE`. The only supported mode is nftables, which is the default."},
@@ -162,6 +162,9 @@ func (c *commandLine) addServices() {
 		{"reset-stale-connections", &rules.ResetStaleConnections, effect{overrides: true},
 			"Reset TCP and SCTP connections to an endpoint that is gone: it was last seen terminating, or neither " +
 				"ready nor serving, and has been in no EndpointSlice for half a second."},
+		{"eject", &rules.Eject, effect{overrides: true},
+			"Make new TCP connections of this node avoid an endpoint that answers neither clients nor probes, until it " +
+				"answers a probe. The annotation " + translate.AnnotationEject + `: "false" excludes a Service.`},
 		{"hash-table-size", &rules.HashTableSize,
 			effect{overrides: true, low: cluster.MinHashTableSize, high: cluster.MaxHashTableSize},
 			"`NUMBER` of rows of the tables of Services with the annotation " + translate.AnnotationBalance +

@@ -36,6 +36,7 @@ func TestFlagsOfKubeProxy(t *testing.T) {
 		"manifests\t\tstring\t\"\"\t\"\"\tfalse", "service-metrics\t\tstring\t\"off\"\t\"\"\tfalse",
 		"local-status-pages\t\tbool\t\"false\"\t\"true\"\tfalse",
 		"reset-stale-connections\t\tbool\t\"false\"\t\"true\"\tfalse",
+		"eject\t\tbool\t\"true\"\t\"true\"\tfalse",
 		"max-service-rows\t\tint\t\"400000\"\t\"\"\tfalse", "max-namespace-rows\t\tint\t\"1000000\"\t\"\"\tfalse",
 		"hash-table-size\t\tint\t\"251\"\t\"\"\tfalse",
 	}
@@ -85,7 +86,7 @@ func TestFlagEffects(t *testing.T) {
 	}
 	slices.Sort(without)
 	want := []string{
-		"cleanup", "config", "hash-table-size", "help", "init-only", "local-status-pages", "manifests", "master",
+		"cleanup", "config", "eject", "hash-table-size", "help", "init-only", "local-status-pages", "manifests", "master",
 		"max-namespace-rows", "max-service-rows", "reset-stale-connections", "service-metrics", "version",
 		"write-config-to",
 	}
@@ -102,7 +103,7 @@ func TestFlagEffects(t *testing.T) {
 // TestExceptions checks the flags that apply with --config.
 func TestExceptions(t *testing.T) {
 	const want = "--hostname-override --master --manifests --service-metrics --local-status-pages " +
-		"--max-service-rows --max-namespace-rows --reset-stale-connections --hash-table-size"
+		"--max-service-rows --max-namespace-rows --reset-stale-connections --eject --hash-table-size"
 	if got := strings.Join(parse(t).cmd.exceptions(), " "); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

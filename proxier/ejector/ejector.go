@@ -1,0 +1,428 @@
+// Package ejector ejects endpoints that answer nothing. It finds the attempts
+// of clients in connection tracking, sends probes, and passes the decisions of
+// package eject to the tables. Package eject decides, package conntrack reads
+// the entries, package probe sends the probes.
+//
+// # Cost
+//
+// A walk through connection tracking looks for unanswered attempts. If there
+// are any, a second look follows after 0.3 s: an attempt that is in both is
+// unanswered for that long. The period of walks follows their CPU time: at most
+// 0.5 % of a core, and one in a second. While there is no attempt of that age,
+// the tables are asked nothing.
+package ejector
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/conntrack"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/eject"
+	"github.com/nftproxy/nftproxy/proxier/eject/probe"
+	"github.com/nftproxy/nftproxy/proxier/metric"
+	"github.com/nftproxy/nftproxy/proxier/table"
+)
+
+const (
+	// attemptAge is the time after which an attempt without an answer is
+	// evidence. Answers of a living endpoint take less, even those from another
+	// continent.
+	attemptAge = 300 * time.Millisecond
+	// minPeriod and maxPeriod limit the period of walks. It is walkShare times
+	// the CPU time of a walk.
+	minPeriod = time.Second
+	maxPeriod = 2 * time.Minute
+	walkShare = 200
+	// lookShare is the share of the looks for answered connections of suspects.
+	// There are none without suspects.
+	lookShare = 20
+	// maxAttempts limits the attempts of a walk (2 MB). Further ones wait for
+	// another walk.
+	maxAttempts = 1 << 13
+	// maxNarrowLooks is the number of suspects whose connections are dumped one
+	// by one. With more, one dump has those of all.
+	maxNarrowLooks = 4
+	// cleanDelay is the time after which the attempts to ejected endpoints are
+	// deleted. The sync that makes the rules avoid them has ended by then; if
+	// not, the next walk deletes them.
+	cleanDelay = 100 * time.Millisecond
+	// queryTimeout is how long a question to a table may take.
+	queryTimeout = time.Second
+)
+
+// Config is the configuration of an Ejector.
+type Config struct {
+	NodeName string
+	Families []nft.Family
+	// Query calls a function with the table of a family, in turn with its
+	// syncs. Sync requests a sync.
+	Query func(context.Context, nft.Family, func(*table.Table) error) error
+	Sync  func(nft.Family)
+	// Events receives warnings about service ports.
+	Events cluster.EventRecorder
+	// Metrics gets the metrics of the Ejector.
+	Metrics *metric.Set
+}
+
+// Ejector ejects endpoints that answer nothing.
+type Ejector struct {
+	config   Config
+	conn     *conntrack.Conn
+	detector *eject.Detector
+	results  chan probe.Outcome
+	blind    blindPorts
+	probes   *prometheus.CounterVec
+	walks    prometheus.Counter
+	walkTime prometheus.Counter
+
+	// first are the attempts of the first look of a walk, nil before it.
+	first  map[attempt]struct{}
+	cost   time.Duration // CPU time of the looks of a walk
+	began  time.Time     // of the walk
+	walkAt time.Time
+	lookAt time.Time // the earliest time of the next look for answers
+	// ports are the service ports of the frontends with attempts in the last
+	// walk.
+	ports   map[netip.AddrPort]eject.Port
+	cleanAt time.Time // zero if no attempts have to be deleted
+	failing bool      // whether the last walk failed
+}
+
+// attempt is an attempt of a client without an answer.
+type attempt struct {
+	client, frontend, endpoint netip.AddrPort
+	id                         uint32
+}
+
+// New returns an Ejector. It connects to the connection tracking of the calling
+// thread's network namespace.
+func New(config Config) (*Ejector, error) {
+	conn, err := conntrack.Open()
+	if err != nil {
+		return nil, err
+	}
+	e := &Ejector{
+		config: config, conn: conn, detector: eject.New(), results: make(chan probe.Outcome, 2*eject.MaxProbes),
+		probes: config.Metrics.LabeledCounter("nftproxy_probes_total",
+			"Probes of endpoints that did not answer clients, and of others for comparison, by result.",
+			"result", string(eject.Answered), string(eject.Lost), string(eject.Failed)),
+		walks: config.Metrics.Counter("nftproxy_connection_walks_total",
+			"Walks through connection tracking for attempts without an answer."),
+		walkTime: config.Metrics.Counter("nftproxy_connection_walk_seconds_total",
+			"CPU time of walks through connection tracking."),
+	}
+	return e, nil
+}
+
+// Close closes the connection to the kernel, after Run has returned.
+func (e *Ejector) Close() error { return e.conn.Close() }
+
+// Run works until ctx ends. It has a thread of its own, whose CPU time it
+// measures.
+func (e *Ejector) Run(ctx context.Context) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	timer := time.NewTimer(minPeriod)
+	defer timer.Stop()
+	e.walkAt = time.Now().Add(minPeriod)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case o := <-e.results:
+			e.probes.WithLabelValues(string(o.Result)).Inc()
+			e.detector.Probed(time.Now(), o.Probe, o.Result)
+		case <-timer.C:
+		}
+		if !time.Now().Before(e.walkAt) {
+			e.walk(ctx)
+		}
+		next := e.act(ctx)
+		timer.Reset(max(time.Until(next), 0))
+	}
+}
+
+// act does what the Detector needs, and returns the time of the next act.
+func (e *Ejector) act(ctx context.Context) (next time.Time) {
+	now := time.Now()
+	orders := e.detector.Next(now)
+	next = e.walkAt
+	sooner := func(at time.Time) {
+		if !at.IsZero() && at.Before(next) {
+			next = at
+		}
+	}
+	sooner(orders.Wake)
+	for _, p := range orders.Probes {
+		probe.Send(p, e.results)
+	}
+	if len(orders.Looks) > 0 {
+		if !now.Before(e.lookAt) {
+			e.look(ctx, orders.Looks)
+			sooner(now)
+		} else {
+			sooner(e.lookAt)
+		}
+	}
+	e.apply(ctx)
+	if !e.cleanAt.IsZero() && !now.Before(e.cleanAt) {
+		e.cleanAt = time.Time{}
+		e.clean(ctx)
+	}
+	sooner(e.cleanAt)
+	return next
+}
+
+// apply passes the ejections that changed to the tables.
+func (e *Ejector) apply(ctx context.Context) {
+	for _, p := range e.detector.Changed() {
+		ejections := e.detector.Ejections(p)
+		err := e.query(ctx, p.Family, func(t *table.Table) error {
+			t.SetEjections(nameOf(p), ejections)
+			return nil
+		})
+		if err != nil {
+			klog.ErrorS(err, "Failed to eject endpoints", "servicePort", p.Service.WithPort(p.Name))
+			continue
+		}
+		e.config.Sync(p.Family)
+		e.cleanAt = time.Now().Add(cleanDelay)
+	}
+	for _, p := range e.detector.Blinded() {
+		e.reportBlind(ctx, p)
+	}
+	e.blind.set(e.detector.Blind())
+}
+
+func (e *Ejector) query(ctx context.Context, f nft.Family, ask func(*table.Table) error) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	return e.config.Query(ctx, f, ask)
+}
+
+func nameOf(p eject.Port) table.PortName { return table.PortName{ServiceName: p.Service, Port: p.Name} }
+
+// walk takes the first or the second look of a walk.
+func (e *Ejector) walk(ctx context.Context) {
+	before := threadTime()
+	now := time.Now()
+	found, err := e.unanswered(ctx)
+	spent := threadTime() - before
+	e.walkTime.Add(spent.Seconds())
+	second := e.first != nil
+	if !second {
+		e.began, e.cost = now, 0
+		e.walks.Inc()
+	}
+	e.cost += spent
+	if !second && len(found) > 0 && err == nil {
+		e.first, e.walkAt = found, now.Add(attemptAge)
+		return
+	}
+	period := min(max(minPeriod, e.cost*walkShare), maxPeriod)
+	e.walkAt = e.began.Add(period)
+	aged := intersection(e.first, found)
+	e.first = nil
+	e.report(err)
+	if err == nil {
+		e.resolve(ctx, aged)
+	}
+}
+
+// report logs the error of a walk, once until a walk succeeds.
+func (e *Ejector) report(err error) {
+	failing := err != nil && !errors.Is(err, context.Canceled)
+	if failing && !e.failing {
+		klog.ErrorS(err, "Failed to search connection tracking for attempts without an answer, retrying")
+	}
+	e.failing = failing
+}
+
+// unanswered returns attempts to connect to endpoints of Services that have no
+// answer.
+func (e *Ejector) unanswered(ctx context.Context) (map[attempt]struct{}, error) {
+	found := make(map[attempt]struct{})
+	s := conntrack.Selection{Protocol: unix.IPPROTO_TCP, Translated: true, Answer: conntrack.Unanswered}
+	_, err := e.conn.Select(ctx, s, func(c conntrack.Connection) {
+		if c.State == "SYN_SENT" && len(found) < maxAttempts {
+			found[attempt{c.Client, c.Frontend, c.Endpoint, c.ID}] = struct{}{}
+		}
+	})
+	return found, err
+}
+
+func intersection(a, b map[attempt]struct{}) (both []attempt) {
+	for one := range b {
+		if _, ok := a[one]; ok {
+			both = append(both, one)
+		}
+	}
+	return both
+}
+
+// resolve passes attempts to the Detector, with the endpoints that their
+// service ports use now.
+func (e *Ejector) resolve(ctx context.Context, aged []attempt) {
+	now := time.Now()
+	e.ports = make(map[netip.AddrPort]eject.Port)
+	frontends := make(map[netip.AddrPort]struct{})
+	for _, a := range aged {
+		frontends[a.frontend] = struct{}{}
+	}
+	for _, f := range e.config.Families {
+		if err := e.resolveFamily(ctx, f, frontends); err != nil {
+			klog.V(2).InfoS("Failed to ask a table for the endpoints of service ports", "err", err)
+			return
+		}
+	}
+	tries := make([]eject.Try, 0, len(aged))
+	for _, a := range aged {
+		if p, ok := e.ports[a.frontend]; ok && probe.Allowed(a.endpoint.Addr()) {
+			tries = append(tries, eject.Try{Endpoint: eject.Endpoint{Port: p, Addr: a.endpoint}, Client: a.client, ID: a.id})
+		}
+	}
+	e.detector.Tried(now, tries)
+	if len(tries) > 0 {
+		e.clean(ctx)
+	}
+}
+
+// usable are the endpoints that a service port uses.
+type usable struct {
+	port eject.Port
+	table.Usable
+}
+
+// resolveFamily asks a table for the service ports of frontends, and for the
+// endpoints of these and of those that the Detector knows.
+func (e *Ejector) resolveFamily(ctx context.Context, f nft.Family, frontends map[netip.AddrPort]struct{}) error {
+	asked := e.detector.Ports(f)
+	var mine []netip.AddrPort
+	for at := range frontends {
+		if f.Of(at.Addr()) {
+			mine = append(mine, at)
+		}
+	}
+	if len(asked)+len(mine) == 0 {
+		return nil
+	}
+	found, all := make(map[netip.AddrPort]eject.Port), []usable(nil)
+	err := e.query(ctx, f, func(t *table.Table) error {
+		ports := make(map[eject.Port]struct{})
+		for _, p := range asked {
+			ports[p] = struct{}{}
+		}
+		for _, at := range mine {
+			if name, ok := t.Ejectable(at); ok {
+				p := eject.Port{Family: f, Service: name.ServiceName, Name: name.Port}
+				ports[p], found[at] = struct{}{}, p
+			}
+		}
+		for p := range ports {
+			u, _ := t.Usable(nameOf(p))
+			all = append(all, usable{p, u})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, u := range all {
+		e.detector.SetTargets(u.port, eject.Targets{Cluster: u.Cluster, Local: u.Local}, u.Ejected)
+	}
+	for at, p := range found {
+		e.ports[at] = p
+	}
+	return nil
+}
+
+// look passes the answered connections of suspects to the Detector.
+func (e *Ejector) look(ctx context.Context, suspects []eject.Endpoint) {
+	before, now := threadTime(), time.Now()
+	ids := make(map[netip.AddrPort][]uint32, len(suspects))
+	for _, s := range suspects {
+		ids[s.Addr] = nil
+	}
+	each := func(c conntrack.Connection) {
+		if _, wanted := ids[c.Endpoint]; wanted {
+			ids[c.Endpoint] = append(ids[c.Endpoint], c.ID)
+		}
+	}
+	var err error
+	for _, s := range looks(ids, e.config.Families) {
+		_, failed := e.conn.Select(ctx, s, each)
+		err = errors.Join(err, failed)
+	}
+	e.lookAt = now.Add((threadTime() - before) * lookShare)
+	if e.report(err); err != nil {
+		e.lookAt = now.Add(minPeriod)
+		return
+	}
+	for _, s := range suspects {
+		e.detector.Answers(now, s, ids[s.Addr])
+	}
+}
+
+// looks returns the dumps that have the answered connections of endpoints.
+func looks(endpoints map[netip.AddrPort][]uint32, families []nft.Family) (all []conntrack.Selection) {
+	s := conntrack.Selection{
+		Protocol: unix.IPPROTO_TCP, Translated: true, Answer: conntrack.Answered, Replies: true,
+	}
+	for at := range endpoints {
+		s.Family, s.Addr, s.Port = nft.FamilyOf(at.Addr()), at.Addr(), at.Port()
+		all = append(all, s)
+	}
+	if len(all) <= maxNarrowLooks {
+		return all
+	}
+	all = all[:0]
+	for _, f := range families {
+		s.Family, s.Addr, s.Port = f, netip.Addr{}, 0
+		all = append(all, s)
+	}
+	return all
+}
+
+// clean deletes the attempts to connect to ejected endpoints of the frontends
+// that the last walk found: the clients' next packets reach others.
+func (e *Ejector) clean(ctx context.Context) {
+	ejected := make(map[eject.Endpoint]struct{})
+	for _, p := range e.ports {
+		for _, one := range e.detector.Ejections(p) {
+			ejected[eject.Endpoint{Port: p, Addr: one.Endpoint}] = struct{}{}
+		}
+	}
+	if len(ejected) == 0 {
+		return
+	}
+	s := conntrack.Selection{Translated: true}
+	n, err := e.conn.DeleteAttempts(ctx, s, func(frontend, endpoint netip.AddrPort) bool {
+		p, ok := e.ports[frontend]
+		_, is := ejected[eject.Endpoint{Port: p, Addr: endpoint}]
+		return ok && is
+	})
+	if err != nil {
+		klog.ErrorS(err, "Failed to delete attempts to connect to ejected endpoints, retrying")
+		e.cleanAt = time.Now().Add(minPeriod)
+		return
+	}
+	klog.V(2).InfoS("Deleted attempts to connect to ejected endpoints", "attempts", n)
+}
+
+// threadTime returns the CPU time of the calling thread.
+func threadTime() time.Duration {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

@@ -1,0 +1,159 @@
+package table
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// PortName identifies a service port of TCP.
+type PortName struct {
+	cluster.ServiceName
+	Port string
+}
+
+// port returns a service port of TCP, nil if there is none.
+func (d *desired) port(name PortName) *portState {
+	s := d.services[name.ServiceName]
+	if s == nil || s.spec == nil {
+		return nil
+	}
+	i := slices.IndexFunc(s.ports, func(p *portState) bool {
+		return !p.removed && p.port.Name == name.Port && p.port.Protocol == cluster.TCP
+	})
+	if i < 0 {
+		return nil
+	}
+	return s.ports[i]
+}
+
+// Ejectable returns the service port of TCP to which clients connect with a
+// destination. ok is false if there is none, or if its endpoints are never
+// ejected.
+func (t *Table) Ejectable(destination netip.AddrPort) (name PortName, ok bool) {
+	p := t.desired.claims.owner(ruleset.Frontend{
+		Addr: destination.Addr(), Port: destination.Port(), Proto: cluster.TCP,
+	})
+	if p == nil {
+		p = t.desired.claims.owner(ruleset.Frontend{Port: destination.Port(), Proto: cluster.TCP})
+	}
+	if p == nil || p.service.spec == nil || p.service.spec.NoEject {
+		return PortName{}, false
+	}
+	return PortName{p.service.name, p.port.Name}, true
+}
+
+// Usable are the endpoints that the kernel has for a service port of TCP, by
+// the traffic policy, ejected ones included (see ruleset.Plan.Usable).
+type Usable struct {
+	Service        *cluster.Service
+	Cluster, Local []netip.AddrPort
+	// Ejected are the endpoints whose ejections are known.
+	Ejected []netip.AddrPort
+}
+
+// Usable returns the endpoints of a service port of TCP. ok is false if the
+// service port does not exist, or if its endpoints are never ejected.
+func (t *Table) Usable(name PortName) (u Usable, ok bool) {
+	p := t.desired.port(name)
+	if p == nil || p.service.spec.NoEject {
+		return Usable{}, false
+	}
+	u.Service = p.service.spec
+	u.Cluster, u.Local = p.plan().Usable()
+	for _, e := range t.desired.ejections[p] {
+		u.Ejected = append(u.Ejected, e.Endpoint)
+	}
+	return u, true
+}
+
+// SetEjections sets the ejected endpoints of a service port of TCP, sorted.
+// Those that it does not use are ignored. They are effective after the next
+// Sync, which writes only this service port. If the API changes an endpoint,
+// its ejection ends.
+func (t *Table) SetEjections(name PortName, all []cluster.Ejection) {
+	d := &t.desired
+	d.mergeEndpoints()
+	u, ok := t.Usable(name)
+	if !ok {
+		return
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(e cluster.Ejection) bool {
+		return !slices.Contains(u.Cluster, e.Endpoint) && !slices.Contains(u.Local, e.Endpoint)
+	})
+	d.setEjections(d.port(name), all)
+}
+
+func (d *desired) setEjections(p *portState, all []cluster.Ejection) {
+	before := d.ejections[p]
+	if len(all) == 0 {
+		delete(d.ejections, p)
+	} else {
+		d.ejections[p] = all
+	}
+	same := func(a, b cluster.Ejection) bool { return a.Endpoint == b.Endpoint }
+	if !slices.EqualFunc(before, all, same) {
+		d.dirty[p.service] = struct{}{}
+		d.touch(p)
+	}
+}
+
+// endEjections ends the ejections of the endpoints of a Service that changed.
+func (d *desired) endEjections(s *serviceState, before []*cluster.Endpoint) {
+	for _, p := range s.ports {
+		ejections := d.ejections[p]
+		if len(ejections) == 0 {
+			continue
+		}
+		d.setEjections(p, slices.DeleteFunc(slices.Clone(ejections), func(e cluster.Ejection) bool {
+			addr := e.Endpoint.Addr()
+			was, is := endpointsAt(before, addr), endpointsAt(s.endpoints, addr)
+			return !slices.EqualFunc(was, is, (*cluster.Endpoint).Equal)
+		}))
+	}
+}
+
+// endpointsAt returns the endpoints with an address, of a list that is sorted
+// by address.
+func endpointsAt(all []*cluster.Endpoint, addr netip.Addr) []*cluster.Endpoint {
+	compare := func(e *cluster.Endpoint, a netip.Addr) int { return e.Addr.Compare(a) }
+	from, _ := slices.BinarySearchFunc(all, addr, compare)
+	to := from
+	for to < len(all) && all[to].Addr == addr {
+		to++
+	}
+	return all[from:to]
+}
+
+// listEjections returns the number of endpoints that plans in the kernel leave
+// out, the first of them, and the first service ports that use all of theirs.
+func (d *desired) listEjections() (n int, all []PortEjection, allUsed []string) {
+	ports := slices.SortedFunc(maps.Keys(d.ejections), comparePorts)
+	for _, p := range ports {
+		plan := p.plan()
+		if plan == nil || plan.Ejected == nil {
+			continue
+		}
+		if plan.Ejected.Open && len(allUsed) < maxListed {
+			allUsed = append(allUsed, p.String())
+		}
+		for _, e := range plan.Ejected.All() {
+			if n++; n <= maxListed {
+				all = append(all, PortEjection{p.String(), d.latest(p, e)})
+			}
+		}
+	}
+	return n, all, allUsed
+}
+
+// latest returns the present state of an ejection in a plan.
+func (d *desired) latest(p *portState, e cluster.Ejection) cluster.Ejection {
+	same := func(o cluster.Ejection) bool { return o.Endpoint == e.Endpoint }
+	if i := slices.IndexFunc(d.ejections[p], same); i >= 0 {
+		return d.ejections[p][i]
+	}
+	return e
+}
