@@ -15,6 +15,9 @@ const (
 	// blindTime is how long a service port whose controls did not answer has no
 	// suspects.
 	blindTime = 10 * time.Second
+	// blindMemory is how long it is remembered that a service port was blind,
+	// so that there is one report about it.
+	blindMemory = 10 * time.Minute
 )
 
 // port is what is known about a service port.
@@ -90,9 +93,9 @@ func (d *Detector) Blinded() []Port {
 }
 
 // Blind returns the service ports that are blind, sorted.
-func (d *Detector) Blind() (all []Port) {
+func (d *Detector) Blind(now time.Time) (all []Port) {
 	for key, p := range d.ports {
-		if p.blind {
+		if p.blind && now.Sub(p.blindUntil) < 2*blindTime {
 			all = append(all, key)
 		}
 	}

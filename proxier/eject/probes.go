@@ -218,7 +218,7 @@ func (d *Detector) isOld(now time.Time, r *record) bool {
 // forgetPorts forgets the service ports without records.
 func (d *Detector) forgetPorts(now time.Time) {
 	for key, p := range d.ports {
-		if len(p.records) == 0 && !now.Before(p.blindUntil.Add(tryWindow)) {
+		if len(p.records) == 0 && (!p.blind || now.Sub(p.blindUntil) > blindMemory) {
 			delete(d.ports, key)
 		}
 	}

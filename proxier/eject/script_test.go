@@ -271,7 +271,7 @@ func (s *story) ejected(*script.Script, []string) (string, error) {
 
 func (s *story) blind(*script.Script, []string) (string, error) {
 	var names []string
-	for _, p := range s.d.Blind() {
+	for _, p := range s.d.Blind(s.now) {
 		names = append(names, p.Service.String())
 	}
 	return fmt.Sprintln(strings.Join(names, " ")), nil

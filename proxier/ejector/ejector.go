@@ -89,7 +89,8 @@ type Ejector struct {
 	cost   time.Duration // CPU time of the looks of a walk
 	began  time.Time     // of the walk
 	walkAt time.Time
-	lookAt time.Time // the earliest time of the next look for answers
+	period time.Duration // of walks; one that took long by chance makes it only twice as long
+	lookAt time.Time     // the earliest time of the next look for answers
 	// ports are the service ports of the frontends with attempts in the last
 	// walk.
 	ports   map[netip.AddrPort]eject.Port
@@ -200,7 +201,7 @@ func (e *Ejector) apply(ctx context.Context) {
 	for _, p := range e.detector.Blinded() {
 		e.reportBlind(ctx, p)
 	}
-	e.blind.set(e.detector.Blind())
+	e.blind.set(e.detector.Blind(time.Now()))
 }
 
 func (e *Ejector) query(ctx context.Context, f nft.Family, ask func(*table.Table) error) error {
@@ -228,8 +229,8 @@ func (e *Ejector) walk(ctx context.Context) {
 		e.first, e.walkAt = found, now.Add(attemptAge)
 		return
 	}
-	period := min(max(minPeriod, e.cost*walkShare), maxPeriod)
-	e.walkAt = e.began.Add(period)
+	e.period = min(max(minPeriod, e.cost*walkShare), 2*e.period+minPeriod, maxPeriod)
+	e.walkAt = e.began.Add(e.period)
 	aged := intersection(e.first, found)
 	e.first = nil
 	e.report(err)
