@@ -89,8 +89,10 @@ type Ejector struct {
 	cost   time.Duration // CPU time of the looks of a walk
 	began  time.Time     // of the walk
 	walkAt time.Time
-	period time.Duration // of walks; one that took long by chance makes it only twice as long
-	lookAt time.Time     // the earliest time of the next look for answers
+	// period is that of walks. One that took long by chance makes it only twice
+	// as long.
+	period time.Duration
+	lookAt time.Time // the earliest time of the next look for answers
 	// ports are the service ports of the frontends with attempts in the last
 	// walk.
 	ports   map[netip.AddrPort]eject.Port
@@ -288,7 +290,8 @@ func (e *Ejector) resolve(ctx context.Context, aged []attempt) {
 	tries := make([]eject.Try, 0, len(aged))
 	for _, a := range aged {
 		if p, ok := e.ports[a.frontend]; ok && probe.Allowed(a.endpoint.Addr()) {
-			tries = append(tries, eject.Try{Endpoint: eject.Endpoint{Port: p, Addr: a.endpoint}, Client: a.client, ID: a.id})
+			e := eject.Endpoint{Port: p, Addr: a.endpoint}
+			tries = append(tries, eject.Try{Endpoint: e, Client: a.client, ID: a.id})
 		}
 	}
 	e.detector.Tried(now, tries)

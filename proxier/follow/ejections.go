@@ -75,8 +75,9 @@ func (e *ejectionEvents) compare(key portKey, plan *ruleset.Plan) {
 	e.total.Add(float64(len(begun)))
 	switch {
 	case open && !e.open[key]:
-		e.record(plan, cluster.ReasonNotEjected, fmt.Sprintf("More than half of the endpoints of service port %s do not "+
-			"answer node %s, so that its own network is suspected. All of them get new connections", plan.Name(), e.node))
+		e.record(plan, cluster.ReasonNotEjected, fmt.Sprintf("More than half of the endpoints of service port %s "+
+			"do not answer node %s, so that its own network is suspected. All of them get new connections",
+			plan.Name(), e.node))
 	case len(begun) > 0:
 		e.record(plan, cluster.ReasonEjected, fmt.Sprintf("%s of service port %s: no new connections from node %s, "+
 			"because of no answers (%s)", endpoints(begun), plan.Name(), e.node, begun[0].Why()))

@@ -86,7 +86,8 @@ func TestFlagEffects(t *testing.T) {
 	}
 	slices.Sort(without)
 	want := []string{
-		"cleanup", "config", "eject", "hash-table-size", "help", "init-only", "local-status-pages", "manifests", "master",
+		"cleanup", "config", "eject", "hash-table-size", "help", "init-only", "local-status-pages", "manifests",
+		"master",
 		"max-namespace-rows", "max-service-rows", "reset-stale-connections", "service-metrics", "version",
 		"write-config-to",
 	}

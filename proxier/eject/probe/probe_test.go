@@ -15,9 +15,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
-// A SYN-ACK and a RST are answers. An endpoint that is not there, or whose
-// router sends an ICMP error, is lost. Without a route, or to an address that no
-// endpoint has, the probe fails.
+// A SYN-ACK and a RST are answers. An endpoint that is not there is lost.
+// Without a route, or to an address that no endpoint has, the probe fails.
 func TestSend(t *testing.T) {
 	nstest.Enter(t)
 	addNetwork(t)
