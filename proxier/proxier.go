@@ -225,6 +225,9 @@ func (p *Proxier) Status() Status {
 		Listed: listed, InvalidObjects: invalid,
 		ResetStaleConnections: p.config.Rules.ResetStaleConnections, Families: make([]FamilyStatus, len(p.families)),
 	}
+	if p.ejector != nil {
+		s.Eject, s.Blind = true, p.ejector.Blind()
+	}
 	for i, family := range p.families {
 		h, waitingSince := family.health.state()
 		s.Families[i] = FamilyStatus{

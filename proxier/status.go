@@ -28,8 +28,13 @@ type Status struct {
 	InvalidObjects int `json:"invalidObjects"`
 	// ResetStaleConnections reports whether connections to endpoints that are
 	// gone are reset.
-	ResetStaleConnections bool           `json:"resetStaleConnections,omitempty"`
-	Families              []FamilyStatus `json:"families"`
+	ResetStaleConnections bool `json:"resetStaleConnections,omitempty"`
+	// Eject reports whether endpoints that do not answer are ejected. Blind are
+	// the service ports of which none is ejected, because neither suspects nor
+	// other endpoints answer probes of this node.
+	Eject    bool           `json:"eject,omitempty"`
+	Blind    []string       `json:"blind,omitempty"` // namespace/name:port
+	Families []FamilyStatus `json:"families"`
 }
 
 // FamilyStatus describes the table of one address family. The numbers are those

@@ -28,6 +28,12 @@ func (e Ejection) Why() string {
 		count(e.Attempts, "attempt"), count(e.Clients, "client"), count(e.Probes, "probe"))
 }
 
+// String returns the time and the reason of the ejection.
+func (e Ejection) String() string {
+	return fmt.Sprintf("ejected since %s, until %s at least: %s",
+		e.Since.Format(time.RFC3339), e.Until.Format(time.RFC3339), e.Why())
+}
+
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

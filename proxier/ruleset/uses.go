@@ -54,6 +54,19 @@ func (u *EndpointUse) For(policy cluster.Policy) Unused {
 	return u.Cluster
 }
 
+// Why returns why traffic with a policy does not use the endpoint, for people,
+// "" if it does.
+func (u *EndpointUse) Why(policy cluster.Policy) string {
+	switch why := u.For(policy); why {
+	case "":
+		return ""
+	case UnusedEjected:
+		return u.Ejection.String()
+	default:
+		return why.Text()
+	}
+}
+
 // EndpointUses returns how a service port uses each of its endpoints of a
 // family, as a plan made of the same input does.
 func EndpointUses(f nft.Family, in *PlanInput) []EndpointUse {

@@ -164,7 +164,8 @@ func (c *commandLine) addServices() {
 				"ready nor serving, and has been in no EndpointSlice for half a second."},
 		{"eject", &rules.Eject, effect{overrides: true},
 			"Make new TCP connections of this node avoid an endpoint that answers neither clients nor probes, " +
-				"until it answers a probe. The annotation " + translate.AnnotationEject + `: "false" excludes a Service.`},
+				"until it answers a probe. The annotation " + translate.AnnotationEject +
+				`: "false" excludes a Service.`},
 		{"hash-table-size", &rules.HashTableSize,
 			effect{overrides: true, low: cluster.MinHashTableSize, high: cluster.MaxHashTableSize},
 			"`NUMBER` of rows of the tables of Services with the annotation " + translate.AnnotationBalance +

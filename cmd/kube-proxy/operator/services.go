@@ -222,7 +222,7 @@ func printEndpoints(w io.Writer, p *table.PortView, wide bool) {
 		columns(wide, "ENDPOINTSLICE", "HINTED ZONES", "HINTED NODES"))
 	for _, e := range p.Endpoints {
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s%s%s\n", e.EndpointPlace, nodeText(&e), conditionsText(&e),
-			useText(e.Cluster), columns(local, useText(e.Local)),
+			useText(&e, cluster.PolicyCluster), columns(local, useText(&e, cluster.PolicyLocal)),
 			columns(wide, e.Source, strings.Join(e.Zones, ", "), strings.Join(e.Nodes, ", ")))
 	}
 	t.Flush()
@@ -250,9 +250,9 @@ func conditionsText(e *ruleset.EndpointUse) string {
 	return "ready"
 }
 
-func useText(u ruleset.Unused) string {
-	if u == "" {
-		return "used"
+func useText(e *ruleset.EndpointUse, policy cluster.Policy) string {
+	if why := e.Why(policy); why != "" {
+		return "not used: " + why
 	}
-	return "not used: " + u.Text()
+	return "used"
 }

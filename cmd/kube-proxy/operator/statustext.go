@@ -39,6 +39,7 @@ func (s *status) print(w io.Writer, wide bool) {
 		printSyncs(t, p)
 		printNumbers(t, p.Families)
 		printRefused(t, p.Families)
+		printEjected(t, p)
 	}
 	printTables(t, s.Tables)
 	if len(s.Warnings) > 0 {
@@ -171,6 +172,26 @@ func printRefused(w io.Writer, families []proxier.FamilyStatus) {
 		printList(w, family+" SERVICES THAT EXCEED A BUDGET", f.Reduced, reduced)
 		printList(w, family+" NAMESPACES WHOSE CHANGES WAIT", f.Waiting, late)
 	}
+}
+
+// printEjected lists the endpoints that are ejected, and the service ports of
+// which none is although endpoints do not answer.
+func printEjected(w io.Writer, p *answer.ProxyStatus) {
+	for i := range p.Families {
+		f := &p.Families[i]
+		var ejected []string
+		for _, e := range f.Ejections {
+			ejected = append(ejected, fmt.Sprintf("%s %s: %s", e.Name, e.Endpoint, e.Ejection))
+		}
+		if more := f.Ejected - len(ejected); more > 0 {
+			ejected = append(ejected, fmt.Sprintf("and %d more", more))
+		}
+		family := strings.ToUpper(f.Family.Name())
+		printList(w, family+" ENDPOINTS THAT ARE EJECTED", f.Ejected, ejected)
+		printList(w, family+" SERVICE PORTS WITHOUT EJECTIONS: MORE THAN HALF OF THE ENDPOINTS DO NOT ANSWER",
+			len(f.AllUsed), f.AllUsed)
+	}
+	printList(w, "SERVICE PORTS WITHOUT EJECTIONS: NO ENDPOINT ANSWERS PROBES OF THIS NODE", len(p.Blind), p.Blind)
 }
 
 // printList prints n objects. The status has none of them if they are too many.

@@ -217,7 +217,7 @@ func (e *explanation) listUnused(policy cluster.Policy) {
 	for _, u := range e.port.Endpoints {
 		if why := u.For(policy); why != "" && why != ruleset.UnusedDuplicate {
 			e.desired.Unused = append(e.desired.Unused, explain.Unused{
-				EndpointPlace: u.EndpointPlace, Reason: string(why), Text: why.Text(),
+				EndpointPlace: u.EndpointPlace, Reason: string(why), Text: u.Why(policy),
 			})
 		}
 	}

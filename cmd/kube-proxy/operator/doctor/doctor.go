@@ -99,6 +99,7 @@ func checks() []check {
 		{"conntrack", false, checkConntrack},
 		{"conntrack-liberal", false, checkLiberal},
 		{"stale-connections", true, checkStaleConnections},
+		{"dead-endpoints", false, checkDeadEndpoints},
 		{"nodeport-range", false, checkNodePortRange},
 		{"bridge-netfilter", false, checkBridgeNetfilter},
 		{"proxies", true, checkProxies},
