@@ -1,12 +1,8 @@
 package nft_test
 
 import (
-	"encoding/binary"
 	"fmt"
-	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -77,35 +73,5 @@ func TestResetKeepsMemory(t *testing.T) {
 		if n := testing.AllocsPerRun(3, fill); n != 0 {
 			t.Errorf("%s: encoding %d rows again: got %v allocations, want 0", f, len(rows), n)
 		}
-	}
-}
-
-// Messages are complete and in order. Each has less than 64 KiB.
-func TestMessages(t *testing.T) {
-	b := nft.NewBatch(&nft.Table{Family: nft.IPv6, Name: "lb"})
-	s := serviceMap(nft.IPv6)
-	for i := range 3000 {
-		r := service(s, nft.IPv6, i, strings.Repeat("x", 255))
-		r.Comment = strings.Repeat("c", 127)
-		b.AddRow(r)
-	}
-	messages := 0
-	for data := b.Sent(); len(data) > 0; messages++ {
-		n := int(binary.NativeEndian.Uint32(data))
-		if n < 16 || n > len(data) || n%4 != 0 || n > 1<<16 {
-			t.Fatalf("message %d: got length %d with %d bytes left", messages, n, len(data))
-		}
-		if seq := int(binary.NativeEndian.Uint32(data[8:])); seq != messages+1 {
-			t.Errorf("message %d: got sequence number %d, want %d", messages, seq, messages+1)
-		}
-		typ, last := binary.NativeEndian.Uint16(data[4:]), len(data) == n
-		switch {
-		case messages == 0 && typ != unix.NFNL_MSG_BATCH_BEGIN, last != (typ == unix.NFNL_MSG_BATCH_END):
-			t.Errorf("message %d: got type %d, last %v", messages, typ, last)
-		}
-		data = data[n:]
-	}
-	if want := 2 + b.Len()/(60<<10) + 1; messages != want {
-		t.Errorf("got %d messages, want %d", messages, want)
 	}
 }

@@ -5,9 +5,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sent returns the bytes that a commit of the batch sends.
-func (b *Batch) Sent() []byte { return b.finish() }
-
 // BeginDump requests a dump and does not read the answer.
 func BeginDump(c *Conn, typ uint16) {
 	w := newRequest(c.socket, typ, unix.NLM_F_DUMP, IPv4, nil)

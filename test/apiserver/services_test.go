@@ -13,14 +13,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nftproxy/nftproxy/test/cluster/objects"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/frontend"
+	"github.com/nftproxy/nftproxy/test/random"
 )
 
 // namespace is the namespace of all Services here.
@@ -60,10 +61,9 @@ func (w *world) expose(name string, pods []string, modifiers ...func(*corev1.Ser
 // the time of the change that caused it, unless this is zero.
 func (w *world) setEndpoints(service, name string, pods []string, changed time.Time) {
 	w.t.Helper()
-	for f, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
-		slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("%s-%d", name, f), Labels: map[string]string{discoveryv1.LabelServiceName: service},
-		}, AddressType: family}
+	api := &objects.API{Client: w.api(), Namespace: namespace}
+	for f := range 2 {
+		slice := random.NewSlice(service, fmt.Sprintf("%s-%d", name, f), f)
 		if !changed.IsZero() {
 			at := changed.Format(time.RFC3339Nano)
 			slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: at}
@@ -74,17 +74,9 @@ func (w *world) setEndpoints(service, name string, pods []string, changed time.T
 			})
 		}
 		for _, name := range pods {
-			pod := w.pods[name]
-			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-				Addresses: []string{pod.Addrs()[f].String()}, NodeName: &pod.Node.Name,
-			})
+			random.AddEndpoint(slice, w.pods[name].Addrs()[f]).NodeName = &w.pods[name].Node.Name
 		}
-		api := w.api().DiscoveryV1().EndpointSlices(namespace)
-		_, err := api.Update(w.ctx(), slice, metav1.UpdateOptions{})
-		if apierrors.IsNotFound(err) {
-			_, err = api.Create(w.ctx(), slice, metav1.CreateOptions{})
-		}
-		w.must(err)
+		w.must(api.PutSlice(w.ctx(), slice))
 	}
 }
 

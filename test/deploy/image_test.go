@@ -26,31 +26,17 @@ const imageName = "registry.example:5000/nftproxy:v1.2.3"
 // the licence texts.
 func smallProgram(t *testing.T, arch string) string {
 	t.Helper()
-	dir := t.TempDir()
-	source := filepath.Join(dir, "main.go")
+	source, folder := filepath.Join(t.TempDir(), "main.go"), t.TempDir()
 	const text = "package main\n\nfunc main() { println(\"it runs\") }\n"
-	if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
+	err := errors.Join(os.WriteFile(source, []byte(text), 0o644),
+		os.WriteFile(filepath.Join(folder, "THIRD-PARTY"), []byte("licences of modules"), 0o644))
+	if err != nil {
 		t.Fatal(err)
 	}
-	folder := filepath.Join(dir, arch)
 	cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(folder, "kube-proxy"), source)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return folderOf(t, folder, map[string]string{"THIRD-PARTY": "licences of modules"})
-}
-
-// folderOf writes files to a folder, and returns it.
-func folderOf(t *testing.T, folder string, files map[string]string) string {
-	t.Helper()
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o755); err != nil {
-			t.Fatal(err)
-		}
 	}
 	return folder
 }
@@ -60,15 +46,19 @@ func folderOf(t *testing.T, folder string, files map[string]string) string {
 // the image.
 func TestImage(t *testing.T) {
 	t.Parallel()
-	build, folder := builder(t), smallProgram(t, runtime.GOARCH)
-	archive := filepath.Join(t.TempDir(), "image.tar")
-	out, err := build("", "--name", imageName, "--version", "v1.2.3", "--output", archive, runtime.GOARCH+"="+folder)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	run, folder := builder(t), smallProgram(t, runtime.GOARCH)
+	build := func() (archive string, content []byte) {
+		archive = filepath.Join(t.TempDir(), "image.tar")
+		out, err := run("", "--name", imageName, "--version", "v1.2.3", "--output", archive, runtime.GOARCH+"="+folder)
+		if err != nil || !strings.Contains(out, "image.tar: "+imageName+", ") {
+			t.Fatalf("got %v, want the name and size: %s", err, out)
+		}
+		if content, err = os.ReadFile(archive); err != nil {
+			t.Fatal(err)
+		}
+		return archive, content
 	}
-	if !strings.Contains(out, "image.tar: "+imageName+", ") {
-		t.Errorf("got output without the name and size: %s", out)
-	}
+	archive, first := build()
 	docker, err := tarball.ImageFromPath(archive, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -93,14 +83,7 @@ func TestImage(t *testing.T) {
 		t.Errorf("got configuration %+v", config)
 	}
 	checkRoot(t, docker)
-
-	again := filepath.Join(t.TempDir(), "image.tar")
-	out, err = build("", "--name", imageName, "--version", "v1.2.3", "--output", again, runtime.GOARCH+"="+folder)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	first, _ := os.ReadFile(archive)
-	second, _ := os.ReadFile(again)
+	_, second := build()
 	if !bytes.Equal(first, second) {
 		t.Error("got different bytes from a second build")
 	}

@@ -3,14 +3,13 @@ package cluster_test
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/nftproxy/nftproxy/test/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -49,25 +48,25 @@ func TestCluster(t *testing.T) {
 	admin := c.Admin()
 
 	t.Run("roles authorize service accounts", func(t *testing.T) {
-		account := clientOf(t, c, l.Node1.Namespace, "kube-system", "reader")
-		if _, err := account.CoreV1().Services("").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-			t.Errorf("without a role: %v", err)
-		}
-		if _, err := c.Kubectl(ctx, "", "create", "clusterrolebinding", "reader",
-			"--clusterrole=system:node-proxier", "--serviceaccount=kube-system:reader"); err != nil {
-			t.Fatal(err)
-		}
-		services, err := account.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+		const account = "reader"
+		kubectl(t, c, "create", "serviceaccount", account)
+		token, err := c.Token(ctx, "default", account)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(services.Items) != 1 || services.Items[0].Name != "kubernetes" {
-			t.Errorf("services: %v", services.Items)
+		list := []string{"get", "services", "--all-namespaces", "--output=name", "--token=" + token}
+		if _, err := c.Kubectl(ctx, "", list...); err == nil || !strings.Contains(err.Error(), "Forbidden") {
+			t.Errorf("without a role: got %v, want Forbidden", err)
+		}
+		kubectl(t, c, "create", "clusterrolebinding", account, "--clusterrole=system:node-proxier",
+			"--serviceaccount=default:"+account)
+		if got := kubectl(t, c, list...); got != "service/kubernetes\n" {
+			t.Errorf("got services %q", got)
 		}
 		expectRequests(t, c.APIServer, "/api/v1/services", false, true)
 	})
 
-	changed := newConfigMap("changed")
+	changed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "changed"}}
 	created, err := admin.CoreV1().ConfigMaps("default").Create(ctx, changed, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -121,11 +120,14 @@ func TestCluster(t *testing.T) {
 	})
 
 	t.Run("networks break and heal", func(t *testing.T) {
-		account := clientOf(t, c, l.Node1.Namespace, "kube-system", "reader")
+		client, err := c.Connect(l.Node1.Namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
 		list := func() error {
 			ctx, cancel := context.WithTimeout(ctx, lab.DefaultTimeout)
 			defer cancel()
-			_, err := account.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+			_, err := client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 			return err
 		}
 		if err := list(); err != nil {
@@ -146,33 +148,14 @@ func TestCluster(t *testing.T) {
 	})
 }
 
-// clientOf returns a client of a service account whose connections begin in a
-// namespace. It creates the account if it does not exist.
-func clientOf(t *testing.T, c *cluster.Cluster, from *lab.Namespace, namespace, name string) kubernetes.Interface {
+// kubectl runs kubectl, which must succeed, and returns its output.
+func kubectl(t *testing.T, c *cluster.Cluster, args ...string) string {
 	t.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	_, err := c.Admin().CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Fatal(err)
-	}
-	token, err := c.Token(t.Context(), namespace, name)
+	out, err := c.Kubectl(t.Context(), "", args...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := c.WriteKubeconfig(path, token); err != nil {
-		t.Fatal(err)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.Dial = from.DialContext
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	return out
 }
 
 // expectRequests compares the authorizer's decisions on requests for a path.
@@ -188,16 +171,7 @@ func expectRequests(t *testing.T, server *cluster.APIServer, path string, want .
 			got = append(got, r.Allowed())
 		}
 	}
-	if len(got) != len(want) {
-		t.Fatalf("got %d requests for %s, want %d: %v", len(got), path, len(want), requests)
+	if !slices.Equal(got, want) {
+		t.Errorf("requests for %s: got allowed %v, want %v: %v", path, got, want, requests)
 	}
-	for i := range got {
-		if got[i] != want[i] {
-			t.Errorf("request %d for %s: got allowed %v, want %v", i+1, path, got[i], want[i])
-		}
-	}
-}
-
-func newConfigMap(name string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
