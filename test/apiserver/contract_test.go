@@ -32,7 +32,7 @@ func TestContract(t *testing.T) {
 	w.must(err)
 
 	t.Run("metrics", func(t *testing.T) {
-		metrics := describeMetrics(p.text(t, metricsAddress, "/metrics"))
+		metrics := describeMetrics(t, p.text(t, metricsAddress, "/metrics"))
 		compare(t, "metrics.txt", metrics, unlessLinked)
 		for _, line := range sometimes() {
 			if name == product && !slices.Contains(metrics, line) {
@@ -41,7 +41,7 @@ func TestContract(t *testing.T) {
 		}
 	})
 	t.Run("slis", func(t *testing.T) {
-		compare(t, "slis.txt", describeMetrics(p.text(t, metricsAddress, "/metrics/slis")), all)
+		compare(t, "slis.txt", describeMetrics(t, p.text(t, metricsAddress, "/metrics/slis")), all)
 	})
 	t.Run("answers", func(t *testing.T) { compareAnswers(t, p, questions...) })
 	t.Run("flags", func(t *testing.T) { compareFlags(t, describeFlags(w.help(name))) })

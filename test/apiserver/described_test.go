@@ -10,35 +10,37 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 )
 
 // describeMetrics returns a line "NAME TYPE LABELS" for each metric of a text
 // in the Prometheus format.
-func describeMetrics(text string) []string {
-	kinds := map[string]string{}
-	labels := map[string]map[string]bool{}
-	current := ""
-	label := regexp.MustCompile(`(\w+)="(?:[^"\\]|\\.)*"`)
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		switch {
-		case len(fields) == 4 && fields[0] == "#" && fields[1] == "TYPE":
-			current = fields[2]
-			kinds[current] = fields[3]
-			labels[current] = map[string]bool{}
-		case strings.HasPrefix(line, current):
-			for _, match := range label.FindAllStringSubmatch(line, -1) {
-				labels[current][match[1]] = true
+func describeMetrics(t *testing.T, text string) (lines []string) {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, family := range families {
+		labels := map[string]bool{}
+		for _, m := range family.Metric {
+			for _, l := range m.Label {
+				labels[l.GetName()] = true
+			}
+			if m.Histogram != nil {
+				labels["le"] = true
+			} else if m.Summary != nil {
+				labels["quantile"] = true
 			}
 		}
+		kind := strings.ToLower(family.Type.String())
+		lines = append(lines, strings.TrimSpace(name+" "+kind+" "+strings.Join(slices.Sorted(maps.Keys(labels)), ",")))
 	}
-	var out []string
-	for name, kind := range kinds {
-		out = append(out, strings.TrimSpace(name+" "+kind+" "+strings.Join(slices.Sorted(maps.Keys(labels[name])),
-			",")))
-	}
-	slices.Sort(out)
-	return out
+	slices.Sort(lines)
+	return lines
 }
 
 // help returns the output of --help.

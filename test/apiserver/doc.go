@@ -45,7 +45,7 @@
 //	reached, chosen, sticks SERVICE; flows SERVICE FROM TO, of UDP
 //	stream SERVICE…, pass, phase TEXT, unbroken: connections meanwhile
 //
-//	on NODE PROGRAM…, tables, state
+//	on NODE PROGRAM…, tables
 //	monitor, written SERVICE POD, unwritten SERVICE: changes of tables
 //	take, return                  another program owns the tables
 //	leftovers VARIANT             what kube-proxy's iptables mode left

@@ -339,7 +339,6 @@ func (s *story) nodeSteps() map[string]func([]string) (string, error) {
 		"unwritten": func(args []string) (string, error) { return "", s.unwritten(args[0]) },
 		"take":      action(func([]string) { s.takeTables() }),
 		"return":    action(func([]string) { s.must(s.owner.Close()) }),
-		"state":     func([]string) (string, error) { return s.nodeState(), nil },
 	}
 }
 
