@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"path"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -26,7 +27,7 @@ type expiredAPI struct {
 	asEvent bool // in an event of the watch, not in its status
 
 	mu       sync.Mutex
-	requests map[string][]string // "list" or "watch", by resource
+	requests map[string][]string // "list" or "watch", by resource and field selector
 }
 
 func (a *expiredAPI) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -36,7 +37,8 @@ func (a *expiredAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 		verb = "watch"
 	}
 	a.mu.Lock()
-	a.requests[resource] = append(a.requests[resource], verb)
+	selected := strings.TrimSpace(resource + " " + r.URL.Query().Get("fieldSelector"))
+	a.requests[selected] = append(a.requests[selected], verb)
 	a.mu.Unlock()
 	response := &http.Response{
 		StatusCode: http.StatusOK, Request: r, Header: http.Header{"Content-Type": {runtime.ContentTypeJSON}},
@@ -86,7 +88,8 @@ func TestExpiredWatches(t *testing.T) {
 						t.Errorf("%s: got %d requests in 2 minutes, want 8 to 40", resource, n)
 					}
 				}
-				if len(api.requests) != 4 || r.count("services synced") != 1 {
+				ownNode := api.requests["nodes metadata.name=n1"]
+				if len(api.requests) != 4 || ownNode == nil || r.count("services synced") != 1 {
 					t.Errorf("got requests %q and calls %q, want all objects", api.requests, r.calls)
 				}
 			})

@@ -2,16 +2,12 @@ package answer
 
 import (
 	"errors"
-	"fmt"
-	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table"
-	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -79,67 +75,5 @@ func TestServicesQueryEndpoints(t *testing.T) {
 	}
 	if names := namesOf(t, a, cluster.ServiceName{}); len(names) != services {
 		t.Errorf("got %d Services, want %d", len(names), services)
-	}
-}
-
-// If a family does not answer, the answers of the other one come before the
-// error.
-func TestOneFamilyAnswers(t *testing.T) {
-	tabletest.NewNamespace(t)
-	a, p := newAnswers(t, nft.IPv4, nft.IPv6)
-	p.setUp(t)
-	p.SetService(tabletest.Service("svc", "10.96.0.1", func(s *cluster.Service) {
-		s.Families, s.ClusterIPs = []nft.Family{nft.IPv4, nft.IPv6}, tabletest.Addrs("10.96.0.1", "fd00:96::1")
-	}))
-	tabletest.Sync(t, p)
-	p.busy = nft.IPv6
-	want := func(what string, got []string, err error, wantGot ...string) {
-		t.Helper()
-		if !slices.Equal(got, wantGot) || !errors.Is(err, errBusy) || !strings.HasPrefix(err.Error(), "IPv6: ") {
-			t.Errorf("%s: got %q, %v; want %q and errBusy of IPv6", what, got, err, wantGot)
-		}
-	}
-	var frontends, steps []string
-	err := a.services(t.Context(), cluster.ServiceName{}, func(s *table.ServiceView) error {
-		for _, f := range s.Ports[0].Frontends {
-			frontends = append(frontends, f.Address.String())
-		}
-		return nil
-	})
-	want("Services", frontends, err, "10.96.0.1")
-	err = a.diff(t.Context(), "", func(s *keep.DiffStep) error {
-		steps = append(steps, fmt.Sprint(s.Cursor, " ", len(s.Differences)))
-		return nil
-	})
-	want("Diff", steps[:1], err, "IPv4: 0")
-	q := packetTo("10.96.0.1:80")
-	if d, err := one(t, a.explain, q); err != nil || d.ServicePort != "ns/svc:http" {
-		t.Errorf("Explain of IPv4: got %+v, %v", d, err)
-	}
-	q.Destination = netip.MustParseAddrPort("[fd00:96::1]:80")
-	_, err = one(t, a.explain, q)
-	want("Explain", nil, err)
-}
-
-// While only one family has taken a change of a Service, the answer has the
-// ports of both families.
-func TestChangeInOneFamily(t *testing.T) {
-	a, p := newAnswers(t, nft.IPv4, nft.IPv6)
-	svc := tabletest.Service("svc", "10.96.0.1", func(s *cluster.Service) {
-		s.Families = []nft.Family{nft.IPv4, nft.IPv6}
-	})
-	p.tables[0].SetService(svc)
-	changed := *svc
-	changed.Ports = append([]cluster.ServicePort{{Name: "new", Protocol: cluster.UDP, Port: 53}}, svc.Ports...)
-	p.tables[1].SetService(&changed)
-	var ports []string
-	err := a.services(t.Context(), svc.Name, func(s *table.ServiceView) error {
-		for _, p := range s.Ports {
-			ports = append(ports, p.Name)
-		}
-		return nil
-	})
-	if want := []string{"http", "new"}; !slices.Equal(ports, want) || err != nil {
-		t.Errorf("got ports %q, %v; want %q", ports, err, want)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
@@ -23,7 +22,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
-	"github.com/nftproxy/nftproxy/proxier/translate"
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
@@ -94,18 +92,15 @@ func (s *state) services(sc *script.Script, file string) error {
 		return err
 	}
 	views := make(map[cluster.ServiceName]*table.ServiceView)
-	for text := range strings.SplitSeq(sc.ReadFile(file), "---\n") {
-		var object corev1.Service
-		if err := yaml.UnmarshalStrict([]byte(text), &object); err != nil {
+	for _, t := range tables {
+		if err := tabletest.Apply(t, sc.ReadFile(file)); err != nil {
 			return err
 		}
-		for _, t := range tables {
-			svc := translate.ParseService(&object).Service
-			t.SetService(svc)
-			if view, ok := t.Service(svc.Name); ok && views[svc.Name] == nil {
-				views[svc.Name] = &view
+		for name := range t.ServiceNames() {
+			if view, ok := t.Service(name); ok && views[name] == nil {
+				views[name] = &view
 			} else if ok {
-				views[svc.Name].Add(&view)
+				views[name].Add(&view)
 			}
 		}
 	}

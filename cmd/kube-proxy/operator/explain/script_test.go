@@ -11,17 +11,12 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	"sigs.k8s.io/yaml"
-
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
-	"github.com/nftproxy/nftproxy/proxier/translate"
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
@@ -101,20 +96,7 @@ func (n *node) sample(options ...string) error {
 }
 
 func (n *node) apply(s *script.Script, file string) error {
-	return n.pass(func(to cluster.Sink) {
-		for _, text := range strings.Split(s.ReadFile(file), "---\n") {
-			var service corev1.Service
-			var slice discoveryv1.EndpointSlice
-			if strings.Contains(text, "kind: EndpointSlice") {
-				s.Check(yaml.UnmarshalStrict([]byte(text), &slice))
-				parsed := translate.ParseEndpointSlice(&slice)
-				to.SetEndpoints(parsed.Service, parsed.Name.Name, parsed.Endpoints)
-				continue
-			}
-			s.Check(yaml.UnmarshalStrict([]byte(text), &service))
-			to.SetService(translate.ParseService(&service).Service)
-		}
-	})
+	return n.pass(func(to cluster.Sink) { s.Check(tabletest.Apply(to, s.ReadFile(file))) })
 }
 
 func (n *node) nft(words ...string) {

@@ -1,0 +1,172 @@
+package answer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/script"
+)
+
+// TestScripts runs the scripts about the answers of a proxy on a node. These
+// are their steps. FAMILY is IPv4 or IPv6.
+//
+//	proxy FAMILY… [budget=N]   makes a proxy, with a budget of rows for each Service
+//	sample                     passes the sample Services
+//	apply FILE [FAMILY]        passes objects, to both families or one
+//	sync
+//	nft COMMANDS               is another program that changes rules; a semicolon separates them
+//	state not-listed|canceled|waiting|failed|busy-FAMILY|fine
+//	services                   prints the frontends of all Services, and their ports without frontends
+//	diff [CURSOR]              compares the tables from a cursor on; last is that of the last step
+//	explain DESTINATION SOURCE explains a TCP packet: what the proxy adds
+func TestScripts(t *testing.T) {
+	script.Run(t, script.Suite{Setup: func(e *script.Env) (map[string]script.Command, error) {
+		s := &story{t: e.T.(*testing.T)}
+		tabletest.NewNode(e.T)
+		return script.Steps(map[string]any{
+			"proxy": s.start, "apply": s.apply, "state": s.setState,
+			"sample": func() { tabletest.PassSample(s.proxy) },
+			"sync":   func() { tabletest.Sync(e.T, s.proxy) },
+			"nft": func(words ...string) {
+				tabletest.LoadNFT(e.T, strings.ReplaceAll(strings.Join(words, " "), ";", "\n"))
+			},
+			"services": s.services, "diff": s.diff, "explain": s.explain,
+		}), nil
+	}})
+}
+
+// story is the state of a script.
+type story struct {
+	t        *testing.T
+	proxy    *fakeProxy
+	answers  *Answers
+	cursor   string // of the last step of a comparison
+	canceled bool   // nobody waits for answers
+}
+
+func familyNamed(name string) nft.Family {
+	return map[string]nft.Family{"IPv4": nft.IPv4, "IPv6": nft.IPv6}[name]
+}
+
+func (s *story) start(args ...string) error {
+	rules := tabletest.Rules()
+	var families []nft.Family
+	for _, arg := range args {
+		if budget, ok := strings.CutPrefix(arg, "budget="); ok {
+			n, err := strconv.Atoi(budget)
+			if err != nil {
+				return err
+			}
+			rules.Budgets.Service = n
+			continue
+		}
+		families = append(families, familyNamed(arg))
+	}
+	s.answers, s.proxy = newAnswersWith(s.t, rules, families...)
+	s.proxy.setUp(s.t)
+	return nil
+}
+
+func (s *story) apply(sc *script.Script, file string, family ...string) error {
+	if len(family) == 0 {
+		return tabletest.Apply(s.proxy, sc.ReadFile(file))
+	}
+	for _, t := range s.proxy.tables {
+		if t.Family() == familyNamed(family[0]) {
+			return tabletest.Apply(t, sc.ReadFile(file))
+		}
+	}
+	return errors.New("no such family")
+}
+
+func (s *story) setState(state string) {
+	busy, _ := strings.CutPrefix(state, "busy-")
+	s.proxy.notListed, s.canceled, s.proxy.busy = state == "not-listed", state == "canceled", familyNamed(busy)
+	s.proxy.state = proxier.FamilyStatus{}
+	switch state {
+	case "waiting":
+		s.proxy.state.WaitingSince = time.Now()
+	case "failed":
+		s.proxy.state.LastSync = &proxier.SyncStatus{Error: "no space"}
+	}
+}
+
+func (s *story) context() (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithCancel(s.t.Context())
+	if s.canceled {
+		stop()
+	}
+	return ctx, stop
+}
+
+func (s *story) services() (text string, err error) {
+	err = s.answers.services(s.t.Context(), cluster.ServiceName{}, func(v *table.ServiceView) error {
+		for _, p := range v.Ports {
+			text += fmt.Sprintf("%s/%s:%s", v.Namespace, v.Name, p.Name)
+			for _, f := range p.Frontends {
+				text += " " + f.Address.String()
+			}
+			text += "\n"
+		}
+		return nil
+	})
+	return text, err
+}
+
+func (s *story) diff(after ...string) (text string, err error) {
+	cursor := strings.Join(after, "")
+	if cursor == "last" {
+		cursor = s.cursor
+	}
+	var last keep.DiffStep
+	err = s.answers.diff(s.t.Context(), cursor, func(step *keep.DiffStep) error {
+		if step.Rows < last.Rows || last.Done {
+			s.t.Errorf("got step %+v after %+v", step, last)
+		}
+		last, s.cursor = *step, step.Cursor
+		for _, d := range step.Differences {
+			line := strings.Join([]string{d.Family.Name(), string(d.Kind), d.Object, d.Owner}, " ")
+			text += strings.TrimSpace(line) + "\n"
+		}
+		return nil
+	})
+	if err == nil && (!last.Done || cursor == "" && (last.Rows < last.AllRows || last.AllRows == 0)) {
+		err = fmt.Errorf("got the last step %+v", last)
+	}
+	return text, err
+}
+
+func (s *story) explain(to netip.AddrPort, from netip.Addr) (text string, err error) {
+	ctx, stop := s.context()
+	defer stop()
+	q := explain.Query{Destination: to, Protocol: unix.IPPROTO_TCP, Source: from}
+	err = s.answers.explain(ctx, q, func(d *explain.Desired) error {
+		text = "owner: " + d.ServicePort + "\n"
+		if d.Pending != "" {
+			text += "pending: " + d.Pending + "\n"
+		}
+		for _, note := range d.Notes {
+			text += "note: " + note + "\n"
+		}
+		for _, u := range d.Unused {
+			text += fmt.Sprintln("unused:", u.Addr, u.Text)
+		}
+		return nil
+	})
+	return text, err
+}
