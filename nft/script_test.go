@@ -74,8 +74,8 @@ func TestScripts(t *testing.T) {
 					t: e.T, family: f, conn: nstest.Open(e.T), other: nstest.Open(e.T),
 					sets: make(map[string]*nft.Set), handle: make(map[string]uint64),
 				}
-				_, err := p.setTable(nil, []string{"lb"})
-				return p.commands(), err
+				p.setTable("lb")
+				return p.commands(), nil
 			}})
 		})
 	}
@@ -92,56 +92,45 @@ func hasKernel(name string) (bool, error) {
 }
 
 func (p *program) commands() map[string]script.Command {
-	all := map[string]script.Command{
+	return script.Steps(map[string]any{
 		"table": p.setTable, "load": p.load, "set": p.declareSet, "commit": p.commit, "other": p.commitOther,
 		"problems": p.problems, "listing": p.listing, "unchanged": p.unchanged, "generation": p.generations,
-		"expect": p.expect, "size": p.size, "close": p.close,
+		"size": p.size, "close": p.close,
 		"chains": p.chains, "rules": p.readRules, "read-rows": p.readRows, "find-row": p.findRow,
 		"find-table": p.findTable, "counters": p.counters, "find-counter": p.findCounter, "nothing": p.nothing,
 		"delete-rule": p.deleteRule, "again-rule": p.againRule,
-	}
-	for name, add := range map[string]func(args []string) error{
-		"add-row":    func(args []string) error { return p.withRow(p.batch.AddRow, args) },
-		"delete-row": func(args []string) error { return p.withRow(p.batch.DeleteRow, args) },
-		"add-rule":   p.addRule, "add-set": p.addSet, "add-chain": p.addChain,
-		"add-table": func([]string) error { p.batch.AddTable(""); return nil },
-		"delete":    p.delete, "flush": p.flush,
-		"tag": func(args []string) error {
-			n, err := strconv.Atoi(args[0])
-			p.batch.Tag(uint32(n))
-			return err
-		},
-		"isolate": func([]string) error { p.batch.Isolate(); return nil },
-		"reset":   func([]string) error { p.batch.Reset(); return nil },
-	} {
-		all[name] = func(_ *script.Script, args []string) (string, error) { return "", add(args) }
-	}
-	return all
+		"add-rule": p.addRule, "add-set": p.addSet, "add-chain": p.addChain, "delete": p.delete, "flush": p.flush,
+		"add-row":    func(row ...string) error { return p.withRow(p.batch.AddRow, row) },
+		"delete-row": func(row ...string) error { return p.withRow(p.batch.DeleteRow, row) },
+		"add-table":  func() { p.batch.AddTable("") },
+		"tag":        func(n uint32) { p.batch.Tag(n) },
+		"isolate":    func() { p.batch.Isolate() },
+		"reset":      func() { p.batch.Reset() },
+		// The next commit expects the generation of the last step generation.
+		"expect": func() { p.batch.Expect(p.generation) },
+	})
 }
 
-// setTable sets the table that the next steps change and read: NAME [owned].
-func (p *program) setTable(_ *script.Script, args []string) (string, error) {
-	p.table = &nft.Table{Family: p.family, Name: args[0], Owned: len(args) > 1}
+// setTable sets the table that the next steps change and read.
+func (p *program) setTable(name string, owned ...string) {
+	p.table = &nft.Table{Family: p.family, Name: name, Owned: len(owned) > 0}
 	p.batch = nft.NewBatch(p.table)
-	return "", nil
 }
 
 // load replaces the ruleset by a file for the nft program.
-func (p *program) load(s *script.Script, args []string) (string, error) {
-	load(p.t, os.Expand(s.ReadFile(args[0]), s.Getenv))
-	return "", nil
+func (p *program) load(s *script.Script, file string) {
+	load(p.t, os.Expand(s.ReadFile(file), s.Getenv))
 }
 
-// declareSet declares a set: NAME TYPE…
-func (p *program) declareSet(_ *script.Script, args []string) (string, error) {
+// declareSet declares a set.
+func (p *program) declareSet(name string, fields ...string) {
 	var types []nft.Type
-	for _, name := range args[1:] {
+	for _, name := range fields {
 		types = append(types, map[string]nft.Type{
 			"ipv4_addr": nft.TypeIPv4Addr, "ipv6_addr": nft.TypeAddr(nft.IPv6), "inet_service": nft.TypeInetService,
 		}[name])
 	}
-	p.sets[args[0]] = &nft.Set{Name: args[0], Key: nft.Types(types...)}
-	return "", nil
+	p.sets[name] = &nft.Set{Name: name, Key: nft.Types(types...)}
 }
 
 func (p *program) set(name string) (*nft.Set, error) {
@@ -200,32 +189,32 @@ func (p *program) withRow(change func(nft.Row), args []string) error {
 }
 
 // addRule adds a rule: CHAIN STATEMENT [ARGUMENT] [comment TEXT].
-func (p *program) addRule(args []string) error {
-	chain, args := args[0], append(args[1:], "", "", "")
+func (p *program) addRule(chain, statement string, args ...string) error {
+	args = append(args, "")
 	var rule nft.Rule
-	switch args[0] {
+	switch statement {
 	case "drop":
 		rule = nft.NewRule(nft.Drop())
 	case "jump":
-		rule = nft.NewRule(nft.Jump(args[1]))
+		rule = nft.NewRule(nft.Jump(args[0]))
 	case "dnat-goto":
-		rule = nft.NewRule(nft.CtStatusDNAT(), nft.Goto(args[1]))
+		rule = nft.NewRule(nft.CtStatusDNAT(), nft.Goto(args[0]))
 	case "daddr-in":
-		rule = nft.NewRule(nft.In(p.sets[args[1]], nft.Daddr(p.family)))
+		rule = nft.NewRule(nft.In(p.sets[args[0]], nft.Daddr(p.family)))
 	case "numgen-0":
-		rule = nft.NewRule(nft.VMap(&nft.Set{Name: args[1]}, nft.Random(0, 0)))
+		rule = nft.NewRule(nft.VMap(&nft.Set{Name: args[0]}, nft.Random(0, 0)))
 	default:
-		return fmt.Errorf("unknown statement %s", args[0])
+		return fmt.Errorf("unknown statement %s", statement)
 	}
-	if at := slices.Index(args, "comment"); at > 0 {
+	if at := slices.Index(args, "comment"); at >= 0 {
 		rule = rule.WithComment(args[at+1])
 	}
 	p.batch.AddRules(&nft.Chain{Name: chain, Rules: []nft.Rule{rule}})
 	return nil
 }
 
-func (p *program) addSet(args []string) error {
-	s, err := p.set(args[0])
+func (p *program) addSet(name string) error {
+	s, err := p.set(name)
 	if err == nil {
 		p.batch.AddSet(s)
 	}
@@ -233,62 +222,60 @@ func (p *program) addSet(args []string) error {
 }
 
 // addChain adds a chain: NAME [TYPE], of which a base chain is at input.
-func (p *program) addChain(args []string) error {
-	c := &nft.Chain{Name: args[0]}
-	if len(args) > 1 {
-		c.Hook = &nft.Hook{Type: nft.ChainType(args[1]), Point: nft.Input}
+func (p *program) addChain(name string, kind ...string) {
+	c := &nft.Chain{Name: name}
+	if len(kind) > 0 {
+		c.Hook = &nft.Hook{Type: nft.ChainType(kind[0]), Point: nft.Input}
 	}
 	p.batch.AddChain(c)
-	return nil
 }
 
-func (p *program) delete(args []string) error {
-	switch args[0] {
+func (p *program) delete(kind string, names ...string) error {
+	switch kind {
 	case "table":
 		p.batch.DeleteTable()
 	case "chain":
-		p.batch.DeleteChain(args[1])
+		p.batch.DeleteChain(names[0])
 	case "set":
-		p.batch.DeleteSet(args[1])
+		p.batch.DeleteSet(names[0])
 	case "counter":
-		p.batch.DeleteCounter(args[1])
+		p.batch.DeleteCounter(names[0])
 	case "rule":
-		handle, err := strconv.ParseUint(args[2], 10, 64)
-		p.batch.DeleteRule(args[1], handle)
+		handle, err := strconv.ParseUint(names[1], 10, 64)
+		p.batch.DeleteRule(names[0], handle)
 		return err
 	}
 	return nil
 }
 
-func (p *program) flush(args []string) error {
-	if args[0] == "chain" {
-		p.batch.FlushChain(args[1])
+func (p *program) flush(kind, name string) {
+	if kind == "chain" {
+		p.batch.FlushChain(name)
 	} else {
-		p.batch.FlushSet(args[1])
+		p.batch.FlushSet(name)
 	}
-	return nil
 }
 
 // commit commits the changes since the last commit. With the word keep, the
 // next commit has them again.
-func (p *program) commit(_ *script.Script, args []string) (string, error) {
+func (p *program) commit(keep ...string) error {
 	p.refused = p.conn.Commit(p.batch)
-	if len(args) == 0 {
+	if len(keep) == 0 {
 		p.batch.Reset()
 	}
-	return "", p.refused
+	return p.refused
 }
 
 // commitOther commits the changes as another program.
-func (p *program) commitOther(*script.Script, []string) (string, error) {
+func (p *program) commitOther() error {
 	defer p.batch.Reset()
-	return "", p.other.Commit(p.batch)
+	return p.other.Commit(p.batch)
 }
 
 // close closes the connection of the other program, and waits until the kernel
 // deleted its table: a program that another test starts holds the connection
 // between fork and exec.
-func (p *program) close(*script.Script, []string) (string, error) {
+func (p *program) close() error {
 	err := p.other.Close()
 	for range 500 {
 		if _, exists, _ := p.conn.FindTable(p.table); !exists {
@@ -296,11 +283,11 @@ func (p *program) close(*script.Script, []string) (string, error) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return "", err
+	return err
 }
 
 // problems returns the problems of the last commit.
-func (p *program) problems(*script.Script, []string) (string, error) {
+func (p *program) problems() (string, error) {
 	var e *nft.CommitError
 	if !errors.As(p.refused, &e) {
 		return "", fmt.Errorf("got %v, want a CommitError", p.refused)
@@ -312,40 +299,29 @@ func (p *program) problems(*script.Script, []string) (string, error) {
 	return text.String(), nil
 }
 
-func (p *program) listing(*script.Script, []string) (string, error) {
+func (p *program) listing() string {
 	p.before = list(p.t)
-	return p.before, nil
+	return p.before
 }
 
 // unchanged fails if the ruleset differs from the last listing.
-func (p *program) unchanged(*script.Script, []string) (string, error) {
-	checkUnchanged(p.t, p.before)
-	return "", nil
-}
+func (p *program) unchanged() { checkUnchanged(p.t, p.before) }
 
 // generations returns the number of generations since it was called last.
-func (p *program) generations(*script.Script, []string) (string, error) {
+func (p *program) generations() (n int, err error) {
 	gen, err := p.conn.Generation()
-	n := 0
 	for p.generation != 0 && p.generation != gen {
 		p.generation = nft.NextGeneration(p.generation)
 		n++
 	}
 	p.generation = gen
-	return fmt.Sprintln(n), err
-}
-
-// expect makes the next commit expect the generation of the last step
-// generation.
-func (p *program) expect(*script.Script, []string) (string, error) {
-	p.batch.Expect(p.generation)
-	return "", nil
+	return n, err
 }
 
 // size returns the rows and bytes of the batch, and whether it is empty.
-func (p *program) size(*script.Script, []string) (string, error) {
+func (p *program) size() string {
 	size := map[bool]string{true: "no bytes", false: "some bytes"}[p.batch.Len() == 0]
-	return fmt.Sprintf("%d rows, %s, empty %v", p.batch.RowCount(), size, p.batch.Empty()), nil
+	return fmt.Sprintf("%d rows, %s, empty %v", p.batch.RowCount(), size, p.batch.Empty())
 }
 
 // unique returns an error unless handles differ.
@@ -357,7 +333,7 @@ func unique(handles []uint64) error {
 	return nil
 }
 
-func (p *program) chains(*script.Script, []string) (string, error) {
+func (p *program) chains() (string, error) {
 	chains, err := p.conn.Chains(p.table)
 	var text strings.Builder
 	var handles []uint64
@@ -373,10 +349,10 @@ func (p *program) chains(*script.Script, []string) (string, error) {
 }
 
 // readRules returns the rules of chains, and with their targets and endpoints.
-func (p *program) readRules(_ *script.Script, args []string) (string, error) {
+func (p *program) readRules(chains ...string) (string, error) {
 	var text strings.Builder
 	var handles []uint64
-	for _, chain := range args {
+	for _, chain := range chains {
 		rules, err := p.conn.Rules(p.table, chain)
 		ids, errIDs := p.conn.RuleIDs(p.table, chain)
 		if err := errors.Join(err, errIDs); err != nil {
@@ -413,28 +389,22 @@ func handlesOf(rules []nft.Rule) (handles []uint64) {
 	return handles
 }
 
-// deleteRule deletes a rule of the step rules: CHAIN NUMBER.
-func (p *program) deleteRule(_ *script.Script, args []string) (string, error) {
-	n, err := strconv.Atoi(args[1])
-	p.batch.DeleteRule(args[0], p.rules[n-1].Handle)
-	return "", err
-}
+// deleteRule deletes the n-th rule of the step rules.
+func (p *program) deleteRule(chain string, n int) { p.batch.DeleteRule(chain, p.rules[n-1].Handle) }
 
-// againRule adds a rule that was read: CHAIN NUMBER. It equals itself only.
-func (p *program) againRule(_ *script.Script, args []string) (string, error) {
-	n, err := strconv.Atoi(args[1])
+// againRule adds the n-th rule that was read. It equals itself only.
+func (p *program) againRule(chain string, n int) {
 	for i, r := range p.rules {
 		if got := r.Equal(p.rules[n-1]); got != (i == n-1) {
 			p.t.Errorf("rule %d equals rule %d: got %v", i+1, n, got)
 		}
 	}
-	p.batch.AddRules(&nft.Chain{Name: args[0], Rules: p.rules[n-1 : n]})
-	return "", err
+	p.batch.AddRules(&nft.Chain{Name: chain, Rules: p.rules[n-1 : n]})
 }
 
 // readRows returns the rows of a set, in order.
-func (p *program) readRows(_ *script.Script, args []string) (string, error) {
-	set, err := p.set(args[0])
+func (p *program) readRows(name string) (string, error) {
+	set, err := p.set(name)
 	if err != nil {
 		return "", err
 	}
@@ -448,7 +418,7 @@ func (p *program) readRows(_ *script.Script, args []string) (string, error) {
 }
 
 // findRow returns the row with a key: SET KEY.
-func (p *program) findRow(_ *script.Script, args []string) (string, error) {
+func (p *program) findRow(args ...string) (string, error) {
 	row, err := p.row(args)
 	if err != nil {
 		return "", err
@@ -465,7 +435,7 @@ func (p *program) findRow(_ *script.Script, args []string) (string, error) {
 }
 
 // findTable returns whether the table has a known handle.
-func (p *program) findTable(*script.Script, []string) (string, error) {
+func (p *program) findTable() (string, error) {
 	found, ok, err := p.conn.FindTable(p.table)
 	name, before := p.table.Name, p.handle[p.table.Name]
 	if ok {
@@ -482,7 +452,7 @@ func (p *program) findTable(*script.Script, []string) (string, error) {
 	return "a new one", nil
 }
 
-func (p *program) counters(*script.Script, []string) (string, error) {
+func (p *program) counters() (string, error) {
 	found, err := p.conn.Counters(p.table)
 	slices.SortFunc(found, func(a, b nft.Counter) int { return cmp.Compare(a.Name, b.Name) })
 	var text strings.Builder
@@ -492,8 +462,8 @@ func (p *program) counters(*script.Script, []string) (string, error) {
 	return text.String(), err
 }
 
-func (p *program) findCounter(_ *script.Script, args []string) (string, error) {
-	found, ok, err := p.conn.FindCounter(p.table, args[0])
+func (p *program) findCounter(name string) (string, error) {
+	found, ok, err := p.conn.FindCounter(p.table, name)
 	if !ok {
 		return "none", err
 	}
@@ -501,7 +471,7 @@ func (p *program) findCounter(_ *script.Script, args []string) (string, error) {
 }
 
 // nothing fails if the table has an object called c or s.
-func (p *program) nothing(*script.Script, []string) (string, error) {
+func (p *program) nothing() error {
 	chains, err1 := p.conn.Chains(p.table)
 	sets, err2 := p.conn.Sets(p.table)
 	rules, err3 := p.conn.Rules(p.table, "c")
@@ -512,5 +482,5 @@ func (p *program) nothing(*script.Script, []string) (string, error) {
 	if len(chains)+len(sets)+len(rules)+len(ids) != 0 || ok || set != nil {
 		err = fmt.Errorf("got %v, %v, %v, %v, %v, %v; want nothing", chains, sets, rules, ids, ok, set)
 	}
-	return "", err
+	return err
 }
