@@ -19,65 +19,50 @@ import (
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Setup: func(e *script.Env) (map[string]script.Command, error) {
 		var p *process
-		on := func(f func(args []string) string) script.Command {
-			return func(_ *script.Script, args []string) (string, error) { return f(args), nil }
-		}
-		must := func(f func(args []string) bool) script.Command {
-			return func(_ *script.Script, args []string) (string, error) {
-				if !f(args) {
-					return "", fmt.Errorf("got no %q", args)
-				}
-				return "", nil
+		must := func(ok bool, what ...string) error {
+			if !ok {
+				return fmt.Errorf("got no %q", what)
 			}
+			return nil
 		}
+		named := func(text string) string { return strings.ReplaceAll(text, "NAME", p.name) }
 		stray := func() string { return "/run/nftproxy-" + p.name + "/stray.yaml" }
-		return map[string]script.Command{
-			"start": on(func(args []string) string {
-				p = start(e.T, newName(), args[0], args[1:]...)
-				return ""
-			}),
-			"start-same": on(func(args []string) string {
-				p = start(e.T, p.name, args[0])
-				return ""
-			}),
-			"again": on(func([]string) string {
+		return script.Steps(map[string]any{
+			"start":      func(kubeProxy string, flags ...string) { p = start(e.T, newName(), kubeProxy, flags...) },
+			"start-same": func(kubeProxy string) { p = start(e.T, p.name, kubeProxy) },
+			"again": func() string {
 				second := start(e.T, p.name, kubeProxyProgram)
 				<-second.ended
 				text := strings.TrimSuffix(strings.TrimSpace(second.read("stderr")), " "+p.name)
 				return text[strings.LastIndex(text, ": ")+2:]
-			}),
-			"await": must(func(args []string) bool {
-				text := strings.ReplaceAll(args[0], "NAME", p.name)
-				return p.await(func() bool { return strings.Contains(p.read("stdout"), text) })
-			}),
-			"await-file": must(func(args []string) bool {
-				file := strings.ReplaceAll(args[0], "NAME", p.name)
-				return p.await(func() bool { return len(matches(file)) > 0 })
-			}),
-			"await-proxies": must(func(args []string) bool {
-				return p.await(func() bool { return strconv.Itoa(len(p.kubeProxies())) == args[0] })
-			}),
-			"proxies": on(func([]string) string { return strconv.Itoa(len(p.kubeProxies())) }),
-			"signal": on(func(args []string) string {
+			},
+			"await": func(text string) error {
+				return must(p.await(func() bool { return strings.Contains(p.read("stdout"), named(text)) }), text)
+			},
+			"await-file": func(file string) error {
+				return must(p.await(func() bool { return len(matches(named(file))) > 0 }), file)
+			},
+			"await-proxies": func(n int) error {
+				return must(p.await(func() bool { return len(p.kubeProxies()) == n }), "such number of proxies")
+			},
+			"proxies": func() int { return len(p.kubeProxies()) },
+			"signal": func(name string, times int) {
 				signals := map[string]os.Signal{"INT": os.Interrupt, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP,
 					"KILL": os.Kill}
-				for n, _ := strconv.Atoi(args[1]); n > 0; n-- {
-					p.cmd.Process.Signal(signals[args[0]])
+				for range times {
+					p.cmd.Process.Signal(signals[name])
 					time.Sleep(time.Millisecond)
 				}
-				return ""
-			}),
-			"end": func(_ *script.Script, args []string) (string, error) {
-				return "", p.end(args[0], strings.Join(args[1:], " "))
 			},
-			"printed": must(func(args []string) bool {
+			"end": func(code string, text ...string) error { return p.end(code, strings.Join(text, " ")) },
+			"printed": func(texts ...string) error {
 				missing := func(text string) bool { return !strings.Contains(p.read("stdout"), text) }
-				return !slices.ContainsFunc(args, missing)
-			}),
-			"stray":        must(func([]string) bool { return os.WriteFile(stray(), nil, 0o644) == nil }),
-			"stray-exists": must(func([]string) bool { return len(matches(stray())) > 0 }),
-			"call":         on(checkCall), "event": on(checkEvent),
-		}, nil
+				return must(!slices.ContainsFunc(texts, missing), texts...)
+			},
+			"stray":        func() error { return os.WriteFile(stray(), nil, 0o644) },
+			"stray-exists": func() error { return must(len(matches(stray())) > 0, stray()) },
+			"call":         checkCall, "event": checkEvent,
+		}), nil
 	}})
 }
 
@@ -99,13 +84,13 @@ func countsOf(text string) counts {
 	return all
 }
 
-func checkCall(args []string) string {
+func checkCall(args ...string) string {
 	c := parseCall([]string{"client", "ClusterIP", "tcp", args[0], args[1]})
 	got := tally{countsOf(args[2]), countsOf(args[3])}
 	return okIf(c.check("shop/web", [2]tally{got, got}) == nil)
 }
 
-func checkEvent(args []string) string {
+func checkEvent(args ...string) string {
 	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
 	e := &event{done: at(10), after: [2][]string{strings.Split(args[1], ",")}}
 	if args[0] != "" {

@@ -54,10 +54,10 @@ func TestScripts(t *testing.T) {
 				"client": l.Client, "node1": l.Node1.Namespace, "node2": l.Node2.Namespace,
 			}
 			e.Defer(s.close)
-			return map[string]script.Command{
+			return script.Steps(map[string]any{
 				"add": s.add, "remove": s.remove, "serve": s.serve, "stop": s.stop, "addresses": s.addresses,
 				"change": s.change, "probe": s.probe, "open": s.open, "ask": s.ask, "lost": s.lost, "on": s.on,
-			}, nil
+			}), nil
 		},
 	})
 }
@@ -81,9 +81,9 @@ func (s *stage) close() {
 
 func (s *stage) node(name string) *lab.Node { return s.Nodes()[name[len(name)-1]-'1'] }
 
-func (s *stage) add(_ *script.Script, args []string) (string, error) {
-	config := lab.PodConfig{Name: args[0]}
-	for _, arg := range args[2:] {
+func (s *stage) add(name, node string, options ...string) error {
+	config := lab.PodConfig{Name: name}
+	for _, arg := range options {
 		switch key, value, _ := strings.Cut(arg, "="); key {
 		case "bridge":
 			config.Bridge = value
@@ -93,40 +93,37 @@ func (s *stage) add(_ *script.Script, args []string) (string, error) {
 			config.IPv4, config.IPv6 = s.pods[value].IPv4, s.pods[value].IPv6
 		}
 	}
-	pod, err := s.node(args[1]).AddPodWith(config)
+	pod, err := s.node(node).AddPodWith(config)
 	if err == nil {
-		s.pods[args[0]], s.places[args[0]] = pod, pod.Namespace
+		s.pods[name], s.places[name] = pod, pod.Namespace
 	}
-	return "", err
+	return err
 }
 
-func (s *stage) remove(_ *script.Script, args []string) (string, error) {
-	return "", s.pods[args[0]].Remove()
-}
+func (s *stage) remove(pod string) error { return s.pods[pod].Remove() }
 
-func (s *stage) serve(_ *script.Script, args []string) (string, error) {
-	for _, name := range args {
+func (s *stage) serve(places ...string) error {
+	for _, name := range places {
 		at := s.places[name]
 		for _, serve := range []func(uint16) (*lab.Server, error){at.ServeTCP, at.ServeUDP, at.ServeSCTP} {
 			server, err := serve(port)
 			if err != nil {
-				return "", err
+				return err
 			}
 			s.servers[name] = append(s.servers[name], server)
 		}
 	}
-	return "", nil
+	return nil
 }
 
-func (s *stage) stop(_ *script.Script, args []string) (string, error) {
-	for _, server := range s.servers[args[0]] {
+func (s *stage) stop(place string) {
+	for _, server := range s.servers[place] {
 		server.Close()
 	}
-	return "", nil
 }
 
-func (s *stage) addresses(_ *script.Script, args []string) (string, error) {
-	return fmt.Sprint(s.pods[args[0]].IPv4, " ", s.pods[args[0]].IPv6), nil
+func (s *stage) addresses(pod string) string {
+	return fmt.Sprint(s.pods[pod].IPv4, " ", s.pods[pod].IPv6)
 }
 
 // change is the step change:
@@ -138,9 +135,9 @@ func (s *stage) addresses(_ *script.Script, args []string) (string, error) {
 //	change NODE blackhole PLACE             drops packets
 //	change NODE unreachable PREFIX          returns ICMP errors
 //	change PLACE route PLACE PLACE          leads to the former through the latter
-func (s *stage) change(_ *script.Script, args []string) (_ string, err error) {
-	at, what := s.places[args[0]], args[2:]
-	switch args[1] {
+func (s *stage) change(place, action string, what ...string) (err error) {
+	at := s.places[place]
+	switch action {
 	case "address":
 		err = at.AddAddr(netip.MustParsePrefix(what[0]))
 	case "sysctl":
@@ -150,9 +147,9 @@ func (s *stage) change(_ *script.Script, args []string) (_ string, err error) {
 		for _, text := range what[1:] {
 			addrs = append(addrs, netip.MustParsePrefix(text))
 		}
-		err = s.node(args[0]).AddInterface(what[0], addrs...)
+		err = s.node(place).AddInterface(what[0], addrs...)
 	case "remove-interface":
-		err = s.node(args[0]).RemoveInterface(what[0])
+		err = s.node(place).RemoveInterface(what[0])
 	case "unreachable":
 		to := netip.MustParsePrefix(what[0])
 		mask := net.CIDRMask(to.Bits(), to.Addr().BitLen())
@@ -164,17 +161,17 @@ func (s *stage) change(_ *script.Script, args []string) (_ string, err error) {
 	default:
 		for _, addr := range s.addrs(what[0]) {
 			to := netip.PrefixFrom(addr, addr.BitLen())
-			if args[1] == "blackhole" {
+			if action == "blackhole" {
 				err = at.Blackhole(to)
 			} else {
 				err = at.ReplaceRoute(to, s.places[what[1]].AddrLike(addr))
 			}
 			if err != nil {
-				return "", err
+				return err
 			}
 		}
 	}
-	return "", err
+	return err
 }
 
 // addrs returns the addresses of places.
@@ -214,7 +211,7 @@ func options(args []string, from *lab.Namespace, to netip.Addr) (o lab.ProbeOpti
 	return o, times, nil
 }
 
-func (s *stage) probe(running *script.Script, args []string) (string, error) {
+func (s *stage) probe(running *script.Script, args ...string) error {
 	arrow := slices.Index(args, "=>")
 	want := strings.Join(args[arrow+1:], " ")
 	var wait sync.WaitGroup
@@ -226,7 +223,7 @@ func (s *stage) probe(running *script.Script, args []string) (string, error) {
 				at := s.places[from]
 				o, times, err := options(args[3:arrow], at, addr)
 				if err != nil {
-					return "", err
+					return err
 				}
 				if want == lab.TimedOut.String() {
 					o.Timeout = 400 * time.Millisecond
@@ -253,7 +250,7 @@ func (s *stage) probe(running *script.Script, args []string) (string, error) {
 	if failed != "" {
 		running.Fatalf("%s", failed)
 	}
-	return "", nil
+	return nil
 }
 
 // outcome describes the result of an attempt.
@@ -267,45 +264,45 @@ func (s *stage) outcome(r lab.Result, from *lab.Namespace) string {
 	return fmt.Sprintf("%s as %v", r.Answer.Server, r.Answer.Source)
 }
 
-func (s *stage) open(_ *script.Script, args []string) (string, error) {
-	from := s.places[args[1]]
-	for _, addr := range s.addrs(args[3]) {
-		o, _, err := options(args[4:], from, addr)
+func (s *stage) open(name, place, network, to string, how ...string) error {
+	from := s.places[place]
+	for _, addr := range s.addrs(to) {
+		o, _, err := options(how, from, addr)
 		if err != nil {
-			return "", err
+			return err
 		}
-		conn, r := lab.Open(context.Background(), from, args[2], netip.AddrPortFrom(addr, port), o)
+		conn, r := lab.Open(context.Background(), from, network, netip.AddrPortFrom(addr, port), o)
 		if conn == nil {
-			return "", fmt.Errorf("%s to %v: %v", args[2], addr, r)
+			return fmt.Errorf("%s to %v: %v", network, addr, r)
 		}
-		s.conns[args[0]] = append(s.conns[args[0]], conn)
+		s.conns[name] = append(s.conns[name], conn)
 	}
-	return "", nil
+	return nil
 }
 
-func (s *stage) lost(_ *script.Script, args []string) (text string, err error) {
-	for _, conn := range s.conns[args[0]] {
+func (s *stage) lost(name string) (text string, err error) {
+	for _, conn := range s.conns[name] {
 		n, errLost := conn.Lost()
 		text, err = text+fmt.Sprintln(n), errors.Join(err, errLost)
 	}
 	return text, err
 }
 
-func (s *stage) on(_ *script.Script, args []string) (string, error) {
-	out, err := s.places[args[0]].Command(context.Background(), args[1], args[2:]...).CombinedOutput()
+func (s *stage) on(place, program string, args ...string) (string, error) {
+	out, err := s.places[place].Command(context.Background(), program, args...).CombinedOutput()
 	return string(out), err
 }
 
-func (s *stage) ask(_ *script.Script, args []string) (string, error) {
-	for _, conn := range s.conns[args[0]] {
+func (s *stage) ask(name, _ string, outcome ...string) error {
+	for _, conn := range s.conns[name] {
 		r := conn.Ask(context.Background())
 		got := r.Outcome.String()
 		if r.Outcome == lab.Answered {
 			got = r.Answer.Server
 		}
-		if want := strings.Join(args[2:], " "); got != want {
-			return "", fmt.Errorf("%v: got %v, want %s", conn.RemoteAddr(), r, want)
+		if want := strings.Join(outcome, " "); got != want {
+			return fmt.Errorf("%v: got %v, want %s", conn.RemoteAddr(), r, want)
 		}
 	}
-	return "", nil
+	return nil
 }
