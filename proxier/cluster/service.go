@@ -118,6 +118,9 @@ type Service struct {
 	// not answer.
 	NoEject bool
 	Ports   []ServicePort
+	// Selector is the selector of pods as text, "" if there is none. It
+	// explains why a Service has no endpoints.
+	Selector string
 }
 
 // ServicePort is one port of a Service.
@@ -126,6 +129,9 @@ type ServicePort struct {
 	Protocol Protocol
 	Port     uint16
 	NodePort uint16 // 0: none
+	// TargetName is the name of the port of pods, "" if targetPort is a number.
+	// It explains why endpoints do not have the port.
+	TargetName string
 }
 
 // Policy is a traffic policy: it selects the endpoints that traffic may use.

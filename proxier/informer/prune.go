@@ -16,10 +16,7 @@ var (
 		14: nil, // finalizers
 		17: nil, // managedFields
 	}
-	unreadService = unread{
-		1: unreadMeta,
-		2: {2: nil}, // spec.selector
-	}
+	unreadService       = unread{1: unreadMeta}
 	unreadEndpointSlice = unread{
 		1: unreadMeta,
 		2: { // endpoints

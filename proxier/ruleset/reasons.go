@@ -29,6 +29,17 @@ const (
 	SourceRange        Reason = "SourceRange"        // loadBalancerSourceRanges exclude the client
 )
 
+// Reasons that are more precise than NoEndpoints and NoWeight (see Lack).
+const (
+	NoPods          Reason = "NoPods"          // that match the selector
+	NoSlices        Reason = "NoSlices"        // with an endpoint, and no selector
+	OtherFamily     Reason = "OtherFamily"     // of all endpoints
+	MissingPort     Reason = "MissingPort"     // in all EndpointSlices
+	AllTerminating  Reason = "AllTerminating"  // and none serves
+	NoneReady       Reason = "NoneReady"       // of the endpoints
+	HintedElsewhere Reason = "HintedElsewhere" // are the endpoints with a weight
+)
+
 // Reasons for which the receiver of a connection sees an address of this node
 // instead of the client's.
 const (
@@ -154,24 +165,6 @@ func (f *Facts) unexplained() string {
 		return fmt.Sprintf("a rule of chain %s ends the walk", f.Chain)
 	}
 	return "no rule of the proxy decides"
-}
-
-// Short returns what a frontend does with new connections for a reason, "" if
-// it serves them. hasEndpoints reports whether its service port has endpoints.
-func (r Reason) Short(kind AddressKind, hasEndpoints bool) string {
-	switch {
-	case r == NoEndpoints && !hasEndpoints:
-		return "rejects: no endpoints"
-	case r == NoEndpoints:
-		return "rejects: no usable endpoint"
-	case r == NoWeight:
-		return "rejects: all usable endpoints have weight 0"
-	case r == NoLocalEndpoints && kind == ClusterIP:
-		return "drops: no usable endpoint on this node"
-	case r == NoLocalEndpoints:
-		return "drops clients outside the cluster: no usable endpoint on this node"
-	}
-	return ""
 }
 
 // Refusals returns the reasons for which new connections are rejected or

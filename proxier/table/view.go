@@ -54,6 +54,8 @@ type PortView struct {
 	// Plan is what the kernel should have. It is nil if the service port owns
 	// no frontend, or is left out.
 	Plan *ruleset.Plan `json:"-"`
+	// Lacks are why traffic with a policy uses no endpoint.
+	Lacks map[cluster.Policy]ruleset.Lack `json:"-"`
 	// Refusal is the reason why Plan is not the wanted plan, but what is left
 	// of the last one, "" if it is the wanted plan.
 	Refusal string `json:"-"`
@@ -84,6 +86,9 @@ type FrontendView struct {
 	Owner string `json:"owner,omitempty"`
 	// Error is the reason why a service port is Waiting or Refused.
 	Error string `json:"error,omitempty"`
+	// Lack is why no endpoint is used. It is zero for a frontend that is
+	// Served.
+	Lack ruleset.Lack `json:"lack,omitzero"`
 }
 
 // FrontendState is what happens to new connections to a frontend.
@@ -191,8 +196,10 @@ func (t *Table) Owner(f ruleset.Frontend) (name cluster.ServiceName, view PortVi
 func (t *Table) viewPort(p *portState) PortView {
 	view := PortView{
 		Name: p.port.Name, Protocol: p.port.Protocol, Port: p.port.Port, Tag: p.tag,
-		Endpoints: ruleset.EndpointUses(t.Family(), t.planInput(p)),
+		Lacks: make(map[cluster.Policy]ruleset.Lack),
 	}
+	in := t.planInput(p)
+	view.Endpoints = ruleset.EndpointUses(t.Family(), in)
 	plan, err := t.preview(p, nil)
 	view.Refusal, view.Waits = p.kept.Less()
 	if _, refused := p.kept.Refused(); refused || err != nil {
@@ -202,6 +209,11 @@ func (t *Table) viewPort(p *portState) PortView {
 		view.Refusal = err.Error()
 	}
 	view.Plan = plan
+	for _, policy := range []cluster.Policy{cluster.PolicyCluster, cluster.PolicyLocal} {
+		if r := plan.Reach(policy); r.Reason != "" {
+			view.Lacks[policy] = ruleset.LackOf(t.Family(), in, view.Endpoints, policy, r.Reason)
+		}
+	}
 	reach := make(map[ruleset.Frontend]ruleset.Reach)
 	if plan != nil {
 		for _, f := range plan.Frontends {
@@ -233,6 +245,9 @@ func (t *Table) viewFrontend(
 		if port.Endpoints[i].For(f.Policy) != ruleset.UnusedDuplicate {
 			view.AllEndpoints++
 		}
+	}
+	if reach.Reason != "" {
+		view.Lack = port.Lacks[f.Policy]
 	}
 	switch {
 	case t.desired.claims.owner(f.Frontend) != p:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,6 +57,7 @@ func parseServiceSpec(svc *corev1.Service) (s *cluster.Service, problems []error
 		InternalPolicy: policyOf((*string)(spec.InternalTrafficPolicy)),
 		ExternalPolicy: policyOf((*string)(&spec.ExternalTrafficPolicy)),
 		Metrics:        svc.Annotations[AnnotationMetrics] == "true",
+		Selector:       selectorOf(spec.Selector),
 	}
 	s.Families = familiesOf(s.ClusterIPs, spec.IPFamilies)
 	if spec.Type == corev1.ServiceTypeLoadBalancer {
@@ -82,6 +84,16 @@ func parseServiceSpec(svc *corev1.Service) (s *cluster.Service, problems []error
 		s.Ports = append(s.Ports, sp)
 	}
 	return s, p.problems
+}
+
+// selectorOf returns a selector as kubectl writes it.
+func selectorOf(selector map[string]string) string {
+	texts := make([]string, 0, len(selector))
+	for key, value := range selector {
+		texts = append(texts, key+"="+value)
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, ",")
 }
 
 func clusterIPsOf(spec *corev1.ServiceSpec) []string {
@@ -155,7 +167,9 @@ func servicePortOf(port corev1.ServicePort, typ corev1.ServiceType) (cluster.Ser
 	if port.Port < 1 || port.Port > 65535 || port.NodePort < 0 || port.NodePort > 65535 {
 		return cluster.ServicePort{}, fmt.Errorf("port %d with nodePort %d is out of range", port.Port, port.NodePort)
 	}
-	sp := cluster.ServicePort{Name: port.Name, Protocol: proto, Port: uint16(port.Port)}
+	sp := cluster.ServicePort{
+		Name: port.Name, Protocol: proto, Port: uint16(port.Port), TargetName: port.TargetPort.StrVal,
+	}
 	if typ == corev1.ServiceTypeNodePort || typ == corev1.ServiceTypeLoadBalancer {
 		sp.NodePort = uint16(port.NodePort)
 	}

@@ -84,7 +84,8 @@ func foreignSteps(p trace.Packet) (steps []string) {
 func (c *check) traced(t testing.TB, exact bool) {
 	t.Helper()
 	node := c.cluster.Node1
-	run := startTrace(t, node.Namespace, c.to.String(), "--count", "1", "--protocol", c.network)
+	run := startTrace(t, node.Namespace, c.to.String(), "--count", "1", "--protocol", c.network,
+		"--socket", "/nonexistent") // the prediction is from the rules only
 	result := c.probe(t.Context(), lab.ProbeOptions{Timeout: c.timeout()})
 	packet := run.next(t)
 	if code := run.wait(t); code != 0 {

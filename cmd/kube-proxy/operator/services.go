@@ -149,7 +149,7 @@ func stateText(s *table.ServiceView, f *table.FrontendView) string {
 		}
 		return "not served: " + f.Error
 	}
-	text := cmp.Or(ruleset.Reason(f.State).Short(f.Kind, f.AllEndpoints > 0), "served")
+	text := cmp.Or(f.Lack.State(f.Kind), "served")
 	if s.Restricted && f.Kind == ruleset.LoadBalancerIP && !s.Unrestricted(f.Family) {
 		text += "; only for clients in " + prefixesText(s.SourceRanges)
 	}

@@ -93,11 +93,23 @@ func (f *traceFlags) follow(ctx context.Context, w io.Writer, t *trace.Trace) (s
 		if err != nil {
 			return seen, err
 		}
+		f.refine(ctx, packet)
 		if err := f.print(w, packet, seen == 0); err != nil {
 			return seen, err
 		}
 	}
 	return seen, nil
+}
+
+// refine asks the proxy why the Service of a packet has no endpoint. Without an
+// answer, the reason that the rules show stays.
+func (f *traceFlags) refine(ctx context.Context, packet *trace.Packet) {
+	if !packet.Lacks() {
+		return
+	}
+	if desired, err := answer.Explain.AskOne(ctx, &f.client, packet.Query()); err == nil {
+		packet.Refine(&desired.Lack)
+	}
 }
 
 // print prints a packet: with JSON as one line, with YAML as one document.

@@ -74,6 +74,9 @@ func (a *Answers) explain(ctx context.Context, q explain.Query, yield func(*expl
 	if err := e.explain(); err != nil {
 		return err
 	}
+	if e.desired.Lack.Reason == ruleset.NoPods || e.desired.Lack.Reason == ruleset.NoSlices {
+		e.lackOfFamily(ctx, f)
+	}
 	e.desired.Pending = a.pending(f)
 	return yield(&e.desired)
 }
@@ -89,7 +92,8 @@ type explanation struct {
 	expected *table.Expected
 
 	desired explain.Desired
-	// port is the service port that owns the destination, with its frontend.
+	// service and port own the destination, which is the frontend.
+	service  cluster.ServiceName
 	port     table.PortView
 	frontend table.FrontendView
 }
@@ -115,12 +119,33 @@ func (e *explanation) explain() (err error) {
 			e.port.Refusal)
 	case e.toLocalhost() && e.port.Protocol == cluster.TCP:
 		e.forward(&forwarded)
-	case e.desired.Result.UsesAllEndpoints():
-		e.unused(cluster.PolicyCluster)
+		e.desired.Lack = e.port.Lacks[f.Policy]
 	default:
-		e.unused(f.Policy)
+		policy := f.Policy
+		if e.desired.Result.UsesAllEndpoints() {
+			policy = cluster.PolicyCluster
+		}
+		e.desired.Lack = e.port.Lacks[policy]
+		e.unused(policy)
 	}
 	return nil
+}
+
+// lackOfFamily makes the lack of endpoints more precise if the Service has
+// endpoints of another family.
+func (e *explanation) lackOfFamily(ctx context.Context, f nft.Family) {
+	for _, other := range e.families() {
+		if other == f {
+			continue
+		}
+		has, err := ask(ctx, e.config.Proxy, other, func(t *table.Table) (bool, error) {
+			s, _ := t.Service(e.service)
+			return len(s.Ports) > 0 && len(s.Ports[0].Endpoints) > 0, nil
+		})
+		if has && err == nil {
+			e.desired.Lack = e.desired.Lack.InFamily(e.service, f, other)
+		}
+	}
 }
 
 // note adds a note about the service port that owns the destination.
@@ -148,7 +173,7 @@ func (e *explanation) findOwner() error {
 			i := slices.IndexFunc(port.Frontends, func(v table.FrontendView) bool {
 				return v.Address == f.Addr && v.Port == f.Port
 			})
-			e.port, e.frontend = port, port.Frontends[i]
+			e.service, e.port, e.frontend = service, port, port.Frontends[i]
 			e.desired.ServicePort, e.desired.Frontend = service.WithPort(port.Name), e.frontend.Kind.String()
 			return
 		}

@@ -22,7 +22,21 @@ func (r *Result) Add(d *Desired) {
 	if d.Forwarder != nil && r.Outcomes[0].Action == Pass {
 		r.Outcomes = d.Forwarder.outcomes()
 	}
+	for i := range r.Outcomes {
+		r.Outcomes[i].Reason.Refine(&d.Lack)
+	}
 	r.Answer = r.answer()
+}
+
+// Refine makes the reason more precise, if a lack of endpoints is it.
+func (r *Reason) Refine(lack *ruleset.Lack) {
+	switch {
+	case lack.Of == "" || r.Code != lack.Of:
+	case lack.Reason == lack.Of:
+		r.Text += ": " + lack.Short
+	default:
+		*r = Reason{lack.Reason, lack.Text}
+	}
 }
 
 func meaning(pending string) string {

@@ -139,6 +139,8 @@ type Desired struct {
 	Unused []Unused `json:"unused,omitempty"`
 	// Forwarder is nil unless the proxy itself serves the destination.
 	Forwarder *Forwarder `json:"forwarder,omitempty"`
+	// Lack is why the service port has no endpoint for the packet.
+	Lack ruleset.Lack `json:"lack,omitzero"`
 	// Pending is why the kernel may not have the table yet, "" if it should
 	// have it.
 	Pending string `json:"pending,omitempty"`

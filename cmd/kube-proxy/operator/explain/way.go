@@ -45,8 +45,12 @@ func (k *Kernel) AddWays(r *Result, q Query) error {
 // packet returns the packet of a result as the kernel routes it. A hypothetical
 // client without a route has no source.
 func (k *Kernel) packet(r *Result, q Query) (p route.Packet, err error) {
-	p.Source = q.Source
 	p.Mark, _ = k.Mark(q)
+	if q.Source.IsLoopback() { // the proxy itself connects to the endpoint, from another address
+		p.OfNode = true
+		return p, nil
+	}
+	p.Source = q.Source
 	if q.Interface != "" {
 		if _, err := k.InterfaceIndex(q.Interface); err == nil {
 			p.In = q.Interface

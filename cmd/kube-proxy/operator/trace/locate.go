@@ -13,7 +13,7 @@ import (
 
 // locate finds the cause for the loss of a packet, or why one that passed all
 // chains does not arrive. What cannot be read counts as no cause.
-func (k *Packet) locate(p *passage, kernel *explain.Kernel, asked explain.Query, result *explain.Result) {
+func (k *Packet) locate(p *passage, kernel *explain.Kernel, result *explain.Result) {
 	q := route.Packet{Source: k.Source.Addr(), OfNode: p.first.In == 0, In: k.Interface, Mark: p.mark}
 	switch {
 	case k.Final != nil && k.Endpoint.IsValid():
@@ -23,7 +23,7 @@ func (k *Packet) locate(p *passage, kernel *explain.Kernel, asked explain.Query,
 		e.endpoints = []netip.AddrPort{k.Endpoint}
 		if !k.Endpoint.IsValid() {
 			e.endpoints = result.Endpoints()
-			q.Mark, _ = kernel.Mark(asked)
+			q.Mark, _ = kernel.Mark(k.Query())
 		}
 		if k.lost == atRouting || k.lost == beforeRouting {
 			e.try(kernel, q)

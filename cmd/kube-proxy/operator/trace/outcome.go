@@ -148,6 +148,26 @@ func (k *Packet) explained(r *explain.Result) {
 	k.Reason = explain.NewReason(ruleset.Unexplained, ruleset.Facts{Chain: k.lastChain()})
 }
 
+// Query returns the question about a hypothetical packet like this one.
+func (k *Packet) Query() explain.Query {
+	return explain.Query{
+		Destination: k.Destination, Protocol: k.protocol, Source: k.Source.Addr(), Interface: k.Interface,
+	}
+}
+
+// Lacks reports whether the packet was refused because the Service has no
+// endpoint for it. Refine then makes the reason more precise.
+func (k *Packet) Lacks() bool {
+	return slices.Contains([]ruleset.Reason{ruleset.NoEndpoints, ruleset.NoLocalEndpoints, ruleset.NoWeight},
+		k.Reason.Code)
+}
+
+// Refine replaces the reason by a more precise one.
+func (k *Packet) Refine(lack *ruleset.Lack) {
+	k.Reason.Refine(lack)
+	k.Answer = k.answer()
+}
+
 // lastChain returns the chain of the last rule of the proxy, "" if there is
 // none.
 func (k *Packet) lastChain() string {

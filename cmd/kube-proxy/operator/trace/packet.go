@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -49,7 +50,8 @@ type Packet struct {
 	// Steps are the rules that the packet matched, in their order.
 	Steps []Step `json:"steps"`
 
-	lost stage // at which the packet was lost
+	protocol cluster.Protocol
+	lost     stage // at which the packet was lost
 }
 
 // Final describes a packet after all rules.

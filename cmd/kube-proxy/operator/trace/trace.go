@@ -158,16 +158,13 @@ func (t *Trace) packet(p *passage) *Packet {
 	if packet.Final != nil {
 		packet.Final.Interface = t.interfaceName(p.last.Out)
 	}
-	q := explain.Query{
-		Destination: packet.Destination, Protocol: cluster.Protocol(p.first.Protocol),
-		Source: packet.Source.Addr(), Interface: packet.Interface,
-	}
-	result, err := kernel.Explain(q)
+	packet.protocol = cluster.Protocol(p.first.Protocol)
+	result, err := kernel.Explain(packet.Query())
 	if err != nil { // such as a rule that another program added to the table
 		result = &explain.Result{Answer: err.Error()}
 	}
 	packet.explained(result)
-	packet.locate(p, kernel, q, result)
+	packet.locate(p, kernel, result)
 	packet.Answer = packet.answer()
 	return packet
 }
