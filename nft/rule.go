@@ -135,6 +135,12 @@ func (r Rule) Set() string {
 	return ""
 }
 
+// Sets reports whether the rule has SetCtTimeout with an object.
+func (r Rule) Sets(c *CtTimeout) bool {
+	set := SetCtTimeout(c)[0]
+	return slices.ContainsFunc(r.Expressions, func(e expr.Any) bool { return equalExpressions(e, set) })
+}
+
 // Priorities returns the numbers to which the rule sets the priority, in their
 // order.
 func (r Rule) Priorities() (priorities []uint32) {

@@ -35,6 +35,9 @@ type Config struct {
 	// NoHash reports whether the kernel has no nft_hash. Then Services that
 	// hash the addresses of clients select endpoints at random.
 	NoHash bool
+	// NoTimeouts reports whether rules cannot set timeouts of connection
+	// tracking in this kernel. Then Rules.RetryAfter has no effect.
+	NoTimeouts bool
 	// SyncPeriod is the interval at which service ports that the kernel refused
 	// are tried again. If a change waits twice as long, the Proxier is
 	// unhealthy. 0 means DefaultSyncPeriod.

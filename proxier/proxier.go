@@ -68,6 +68,9 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
+	if config.NoTimeouts {
+		config.Rules.RetryAfter = 0
+	}
 	p := &Proxier{shared: &shared{
 		config:    &config,
 		events:    newEventLog(config.Events),
@@ -223,6 +226,7 @@ func (p *Proxier) Status() Status {
 	s := Status{
 		Mode: "nftables", Node: p.config.NodeName, PID: os.Getpid(), Time: time.Now(), Started: p.tracker.started,
 		Listed: listed, InvalidObjects: invalid,
+		RetryAfterSeconds: int(p.config.Rules.RetryAfter / time.Second), NoTimeouts: p.config.NoTimeouts,
 		ResetStaleConnections: p.config.Rules.ResetStaleConnections, Families: make([]FamilyStatus, len(p.families)),
 	}
 	if p.ejector != nil {

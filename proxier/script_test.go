@@ -84,6 +84,7 @@ var settings = map[string]func(*Config){
 	"node-ip=192.0.2.9":    func(c *Config) { c.NodeIPs = tabletest.Addrs("192.0.2.9") },
 	"no-external-ips":      func(c *Config) { c.IgnoreExternalIPs = true },
 	"no-hash":              func(c *Config) { c.NoHash = true },
+	"no-timeouts":          func(c *Config) { c.NoTimeouts = true },
 	"sync-period=1h":       func(c *Config) { c.SyncPeriod = time.Hour },
 	"min-sync-period=20s":  func(c *Config) { c.MinSyncPeriod = 20 * time.Second },
 	"all-service-metrics":  func(c *Config) { c.Rules.ServiceMetrics = ruleset.ServiceMetricsAll },

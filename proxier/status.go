@@ -26,6 +26,11 @@ type Status struct {
 	// InvalidObjects is the number of Services and EndpointSlices with invalid
 	// fields, which are ignored.
 	InvalidObjects int `json:"invalidObjects"`
+	// RetryAfterSeconds is the time after which new connections without an
+	// answer can get another endpoint, 0 for never. NoTimeouts reports whether
+	// that is the reason: rules cannot set timeouts of connection tracking.
+	RetryAfterSeconds int  `json:"retryAfterSeconds"`
+	NoTimeouts        bool `json:"noTimeouts,omitempty"`
 	// ResetStaleConnections reports whether connections to endpoints that are
 	// gone are reset.
 	ResetStaleConnections bool `json:"resetStaleConnections,omitempty"`

@@ -108,6 +108,9 @@ type Service struct {
 	// HashTableSize is the number of rows of the hash table from which a hash,
 	// or weights, select an endpoint. 0 means the default of the proxy.
 	HashTableSize int
+	// Retry reports whether connections without an answer draw another
+	// endpoint.
+	Retry Retry
 	// HealthCheckNodePort is the port on which load balancers check whether
 	// this node has endpoints. 0 means none.
 	HealthCheckNodePort uint16
@@ -133,6 +136,17 @@ type ServicePort struct {
 	// It explains why endpoints do not have the port.
 	TargetName string
 }
+
+// Retry reports whether connections without an answer draw another endpoint.
+type Retry uint8
+
+// The values of Retry. RetryDefault means that they do unless they are UDP
+// flows to another port than that of DNS.
+const (
+	RetryDefault Retry = iota
+	RetryOn
+	RetryOff
+)
 
 // Policy is a traffic policy: it selects the endpoints that traffic may use.
 type Policy uint8

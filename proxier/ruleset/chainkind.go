@@ -28,18 +28,28 @@ var kinds = [chainKinds]struct {
 	name       string // prefix of the names of balancers
 	first      string // chain that packets pass first, "" for none
 	masquerade bool
-	pick       string // chain that looks targets up
+	to         pick
 	index      uint32 // of the first target
 }{
-	toClusterIP:     {"balance-", chainOutsideCluster, false, chainPick, firstIndex},
-	toExternal:      {"external-", "", true, chainPick, firstIndex},
-	toGuarded:       {"guarded-", chainFirewall, true, chainPick, firstIndex},
-	toNodePort:      {"nodeport-", "", true, chainPickNodePort, firstIndex},
-	toLocal:         {"local-", "", false, chainPick, firstIndex},
-	toAll:           {"all-", "", false, chainPick, allIndex},
-	toNodePortLocal: {"nodeport-local-", "", false, chainPickNodePort, firstIndex},
-	toNodePortAll:   {"nodeport-all-", "", false, chainPickNodePort, allIndex},
+	toClusterIP:     {"balance-", chainOutsideCluster, false, pickVIP, firstIndex},
+	toExternal:      {"external-", "", true, pickVIP, firstIndex},
+	toGuarded:       {"guarded-", chainFirewall, true, pickVIP, firstIndex},
+	toNodePort:      {"nodeport-", "", true, pickNodePort, firstIndex},
+	toLocal:         {"local-", "", false, pickVIP, firstIndex},
+	toAll:           {"all-", "", false, pickVIP, allIndex},
+	toNodePortLocal: {"nodeport-local-", "", false, pickNodePort, firstIndex},
+	toNodePortAll:   {"nodeport-all-", "", false, pickNodePort, allIndex},
 }
+
+// pick is a chain that looks targets up, and the chain in front of it for draws
+// that are repeated (see retry.go).
+type pick struct{ chain, retry string }
+
+var (
+	pickVIP      = pick{chainPick, chainRetry}
+	pickNodePort = pick{chainPickNodePort, chainRetryNodePort}
+	pickPort     = pick{chainPickPort, chainRetryPort}
+)
 
 // rowBits is the number of bits of the index of a target below the bit that
 // allIndex adds.

@@ -110,7 +110,7 @@ func (p *program) regularChains() []*nft.Chain {
 	for _, d := range []*dispatchSets{&p.layout.vips, &p.layout.nodePorts} {
 		chains = append(chains, p.pick(d), p.serviceChains(d), p.localPolicy(d), p.allEndpoints(d))
 	}
-	chains = append(chains, p.pickPort())
+	chains = append(append(chains, p.pickPort()), p.retry()...)
 	for _, chain := range slices.Sorted(maps.Values(guardedTargets())) {
 		chains = append(chains, guard(chain))
 	}

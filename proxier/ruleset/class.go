@@ -19,6 +19,7 @@ import (
 // draws, unless there are more than 65535:
 //
 //	0:3      balance-3           1000:fb  balance-weighted-251
+//	4000:3   balance-once-3      5000:fb  balance-once-weighted-251
 //	100:3    external-3          2000:fb  balance-hash-251
 //	200:3    guarded-3           3000:fb  balance-port-hash-251
 //	f00:1    reject-no-endpoints f01:1    guarded-reject-no-endpoints
@@ -132,30 +133,30 @@ func (l *layout) chainsOf(c Class) *nft.Set {
 
 // Balancer returns the chain of a balancer, and the row that leads to it.
 func (r *Ruleset) Balancer(c Class) (*nft.Chain, nft.Row) {
-	chain := c.chain(r.layout.family, r.config.mark())
+	chain := c.chain(r.layout.family, r.config)
 	return chain, leads(r.layout.chainsOf(c), c, chain.Name)
 }
 
 // chain returns the chain of a balancer. For `guarded-3` it is
 //
 //	jump firewall
-//	meta mark set meta mark | 0x00004000 meta priority set numgen random mod 3 offset 1 goto pick
+//	meta mark set meta mark | 0x00004000 meta priority set numgen random mod 3 offset 1 goto retry
 //
 // `external-3` has the second rule only, and `balance-3` has, before its draw,
 // `jump outside-cluster`. `all-3` draws with the offset 16777217. Balancers of
-// NodePorts go to pick-nodeport. See draw for `balance-weighted-251` and
-// `balance-hash-251`.
-func (c Class) chain(f nft.Family, mark uint32) *nft.Chain {
+// NodePorts go to retry-nodeport. `balance-1`, `balance-once-3` and hashes go
+// to pick. See draw for `balance-weighted-251` and `balance-hash-251`.
+func (c Class) chain(f nft.Family, config *Config) *nft.Chain {
 	k, chain := kinds[c.kind()], &nft.Chain{Name: c.name()}
 	if k.first != "" {
 		chain.Rules = append(chain.Rules, nft.NewRule(nft.Jump(k.first)))
 	}
 	var prepare nft.Statement
 	if k.masquerade {
-		prepare = nft.SetMarkBits(mark)
+		prepare = nft.SetMarkBits(config.mark())
 	}
 	draw := nft.SetPriority(c.draw().index(f, c.rows(), k.index))
-	chain.Rules = append(chain.Rules, nft.NewRule(prepare, draw, nft.Goto(k.pick)))
+	chain.Rules = append(chain.Rules, nft.NewRule(prepare, draw, nft.Goto(config.after(k.to, c.draw(), c.rows()))))
 	return chain
 }
 

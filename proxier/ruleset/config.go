@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -40,6 +41,9 @@ type Config struct {
 	// Eject makes new connections avoid TCP endpoints that do not answer
 	// (--eject).
 	Eject bool
+	// RetryAfter is how long a connection without an answer keeps its endpoint
+	// (--retry-after): whole seconds. 0 means that it keeps it for ever.
+	RetryAfter time.Duration
 	// Budgets limit the rows of Services and namespaces.
 	Budgets Budgets
 	// HashTableSize is the number of slots of Services that do not set it. 0
@@ -85,6 +89,9 @@ func (c *Config) Validate() error {
 	}
 	if err := c.ServiceMetrics.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("serviceMetrics: %w", err))
+	}
+	if d := c.RetryAfter; d < 0 || d > MaxRetryAfter || d%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("retryAfter: %v is not a number of seconds from 0 to %v", d, MaxRetryAfter))
 	}
 	if err := c.Budgets.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("budgets: %w", err))

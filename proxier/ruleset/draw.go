@@ -10,11 +10,15 @@ const (
 	weighted                   // random, from slots
 	sourceHash                 // by a hash of the client's address, from slots
 	sourcePortHash             // by a hash of the client's address and port, from slots
+	randomOnce                 // random, without a retry
+	weightedOnce               // weighted, without a retry
 	draws
 )
 
 // String returns the infix of the names of balancers, such as `hash-`.
-func (d draw) String() string { return [...]string{"", "weighted-", "hash-", "port-hash-"}[d] }
+func (d draw) String() string {
+	return [...]string{"", "weighted-", "hash-", "port-hash-", "once-", "once-weighted-"}[d]
+}
 
 // hashSeed is the seed of the hashes of clients. It must never change, so that
 // all nodes and versions select the same endpoints.

@@ -7,27 +7,32 @@ type list struct {
 	targets []Target
 	slots   []uint16 // indexes of targets, nil if each target has one row
 	service *cluster.Service
+	once    bool // Plan.Once
 }
 
 // list returns the endpoints for traffic with a policy.
 func (p *Plan) list(policy cluster.Policy) list {
 	if policy == cluster.PolicyLocal {
-		return list{p.Local, p.LocalSlots, p.Service}
+		return list{p.Local, p.LocalSlots, p.Service, p.Once}
 	}
-	return list{p.Cluster, p.ClusterSlots, p.Service}
+	return list{p.Cluster, p.ClusterSlots, p.Service, p.Once}
 }
 
 // draw returns the way in which chains draw a row.
 func (l list) draw() draw {
+	once := l.once && l.rows() > 1
 	switch {
-	case l.slots == nil:
-		return random
-	case l.service.Balance == cluster.BalanceSourceHash:
+	case l.slots != nil && l.service.Balance == cluster.BalanceSourceHash:
 		return sourceHash
-	case l.service.Balance == cluster.BalanceSourcePortHash:
+	case l.slots != nil && l.service.Balance == cluster.BalanceSourcePortHash:
 		return sourcePortHash
-	case isAscending(l.slots):
+	case l.slots == nil || isAscending(l.slots):
+		if once {
+			return randomOnce
+		}
 		return random
+	case once:
+		return weightedOnce
 	}
 	return weighted
 }

@@ -37,6 +37,7 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	}
 	p := &Plan{
 		Service: in.Service, Port: in.Port, Frontends: in.Frontends, Slots: r.config.Slots(in.Service),
+		Once: r.config.RetryAfter > 0 && !retries(in.Service, in.Port),
 	}
 	before := in.Before
 	if before == nil {

@@ -77,7 +77,7 @@ func (c Class) number() uint32 { return uint32(c) >> numberBits }
 // numberChain draws one of the targets of a service port with a number. For
 // port-7 it is
 //
-//	meta priority set numgen random mod 500 offset 114689 goto pick-port
+//	meta priority set numgen random mod 500 offset 114689 goto retry-port
 //
 // `port-local-7` draws with the offset 122881. See draw for service ports with
 // slots.
@@ -85,6 +85,6 @@ func (r *Ruleset) numberChain(p *Plan, kind chainKind) *nft.Chain {
 	l := p.list(kind.policy())
 	index := l.draw().index(r.layout.family, l.rows(), uint32(p.portClass(kind.policy())))
 	return &nft.Chain{Name: p.chainName(kind), Rules: []nft.Rule{
-		nft.NewRule(nft.SetPriority(index), nft.Goto(chainPickPort)),
+		nft.NewRule(nft.SetPriority(index), nft.Goto(r.config.after(pickPort, l.draw(), l.rows()))),
 	}}
 }

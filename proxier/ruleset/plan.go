@@ -45,6 +45,9 @@ type Plan struct {
 	// each target. Slots that are empty but not nil mean that all targets have
 	// weight 0.
 	ClusterSlots, LocalSlots []uint16
+	// Once reports whether a connection without an answer keeps its endpoint,
+	// although Config.RetryAfter is not 0.
+	Once bool
 	// Slots is the number of slots, unless there are more targets.
 	Slots int
 	// Number identifies the service port in the rows of its targets. It is 0 if

@@ -119,6 +119,9 @@ func (p *program) table() *nft.Table {
 	for _, reason := range Refusals() {
 		t.Counters = append(t.Counters, reason.Counter())
 	}
+	if p.config.RetryAfter > 0 {
+		t.CtTimeouts = p.ctTimeouts()
+	}
 	if p.onLocalhost() {
 		for _, proto := range RejectedOnLocalhost() {
 			t.Counters = append(t.Counters, LocalhostCounter(proto))

@@ -12,6 +12,7 @@ import (
 type Ruleset struct {
 	config     *Config
 	layout     *layout
+	timeouts   Timeouts
 	candidates []candidate // of the plan that is being made
 }
 

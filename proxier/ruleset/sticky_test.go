@@ -144,8 +144,8 @@ func TestStickyKnownClients(t *testing.T) {
 // A change of one endpoint of many changes few rules.
 func TestStickyChanges(t *testing.T) {
 	rules := newRuleset(t, Config{}, nft.IPv4)
-	const n = 2000
-	before := stickyPlan(n, 0, 67)
+	const n = 1000
+	before := stickyPlan(n, 0, 48)
 	texts := func(p *Plan) map[string]string {
 		all := make(map[string]string)
 		for _, c := range rules.Chains(p) {

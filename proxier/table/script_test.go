@@ -201,6 +201,8 @@ func (e *engine) setOption(arg string) error {
 		number, err = strconv.Atoi(value)
 	}
 	switch name {
+	case "retry-after":
+		rules.RetryAfter = time.Duration(number) * time.Second
 	case "seed":
 		rules.AffinitySeed = uint64(number)
 	case "service-budget":

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -49,6 +50,9 @@ func (t *Table) Setup() error {
 	if err := t.keeper.Open(); err != nil {
 		return err
 	}
+	if t.config.Rules.RetryAfter > 0 {
+		t.timeouts.open()
+	}
 	if err := t.ids.restore(t.keeper.Kernel(), t.rules, t.table()); err != nil {
 		klog.ErrorS(err,
 			"Failed to read the session affinity of an earlier process; some clients may get another endpoint",
@@ -58,7 +62,7 @@ func (t *Table) Setup() error {
 }
 
 // Close closes the connection to the kernel. The table stays.
-func (t *Table) Close() error { return t.keeper.Close() }
+func (t *Table) Close() error { return errors.Join(t.keeper.Close(), t.timeouts.close()) }
 
 // SetNode implements cluster.Sink.
 func (t *Table) SetNode(n *cluster.Node) {
@@ -84,6 +88,7 @@ func (t *Table) SetEndpoints(name cluster.ServiceName, source string, endpoints 
 // the kernel may not have what was committed, Sync writes everything. Otherwise
 // changes can wait for their turns (see Next).
 func (t *Table) Sync() error {
+	t.updateTimeouts()
 	t.prepare()
 	return t.keeper.Sync()
 }
@@ -124,8 +129,25 @@ func (t *Table) Next() (wait time.Duration, ok bool) {
 }
 
 // Check verifies the table if another program committed since the last
-// verification, and repairs it if necessary (see keep.Keeper.Check).
-func (t *Table) Check() error { return t.keeper.Check() }
+// verification, and repairs it if necessary (see keep.Keeper.Check). If sysctls
+// changed, it syncs.
+func (t *Table) Check() error {
+	if t.updateTimeouts() && t.keeper.Program() != nil {
+		return t.Sync()
+	}
+	return t.keeper.Check()
+}
+
+// updateTimeouts makes the program follow the sysctls. It reports whether they
+// changed.
+func (t *Table) updateTimeouts() bool {
+	changed := t.timeouts.update(time.Now())
+	if changed {
+		t.rules.SetTimeouts(t.timeouts.last)
+		t.keeper.TouchProgram()
+	}
+	return changed
+}
 
 // Rest returns how long to wait before the next Check. It is 0 unless the last
 // one verified the table.

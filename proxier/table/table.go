@@ -53,6 +53,8 @@ type Table struct {
 	ids     affinityIDs
 	stays   stays
 	started bool // keepOwners ran
+	// timeouts are not read without RetryAfter.
+	timeouts timeouts
 
 	onDemand      []*nft.Set       // see source.OnDemand
 	program       *ruleset.Program // that was last made

@@ -20,6 +20,9 @@ const (
 	// AnnotationEject, with the value "false", makes new connections not avoid
 	// endpoints of a Service that do not answer.
 	AnnotationEject = "nftproxy.io/eject"
+	// AnnotationRetry is true or false: whether connections to a Service draw
+	// another endpoint if they get no answer.
+	AnnotationRetry = "nftproxy.io/retry"
 	// AnnotationWeight is the weight of the endpoints of an EndpointSlice.
 	AnnotationWeight = "nftproxy.io/weight"
 )
@@ -39,6 +42,20 @@ func (p *parser) balance(annotations map[string]string, affinity bool) (b cluste
 		p.annotationProblem(AnnotationBalance, err)
 	}
 	return b
+}
+
+// retry returns whether connections to a Service without an answer draw another
+// endpoint.
+func (p *parser) retry(annotations map[string]string) cluster.Retry {
+	switch text, set := annotations[AnnotationRetry]; {
+	case text == "true":
+		return cluster.RetryOn
+	case text == "false":
+		return cluster.RetryOff
+	case set:
+		p.annotationProblem(AnnotationRetry, fmt.Errorf("%.60q is neither true nor false", text))
+	}
+	return cluster.RetryDefault
 }
 
 // hashTableSize returns the size of a Service's hash table, 0 for the default.

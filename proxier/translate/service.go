@@ -75,6 +75,7 @@ func parseServiceSpec(svc *corev1.Service) (s *cluster.Service, problems []error
 	s.Balance = p.balance(svc.Annotations, s.AffinityTimeout > 0)
 	s.NoEject = p.noEject(svc.Annotations)
 	s.HashTableSize = p.hashTableSize(svc.Annotations)
+	s.Retry = p.retry(svc.Annotations)
 	for i, port := range spec.Ports {
 		sp, err := servicePortOf(port, spec.Type)
 		if err != nil {

@@ -119,7 +119,7 @@ func (s *story) allSteps() map[string]script.Command {
 		"bridge": s.addBridgedPods, "nodeports": s.nodePorts, "sleep": time.Sleep,
 	}
 	for _, topic := range []map[string]any{
-		s.choiceSteps(), s.heldSteps(), s.observationSteps(), s.trafficSteps(), s.traceSteps(),
+		s.choiceSteps(), s.heldSteps(), s.repeatSteps(), s.observationSteps(), s.trafficSteps(), s.traceSteps(),
 	} {
 		maps.Copy(all, topic)
 	}

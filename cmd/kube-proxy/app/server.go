@@ -57,7 +57,7 @@ func newServer(ctx context.Context, o *config.Options) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	pc.NoHash = noHash()
+	pc.NoHash, pc.NoTimeouts = noHash(), pc.Rules.RetryAfter > 0 && noTimeouts()
 	if err := s.connect(&pc); err != nil {
 		return nil, err
 	}
@@ -86,6 +86,15 @@ func noHash() bool {
 		klog.ErrorS(err, "Failed to check whether Services can hash the addresses of clients")
 	}
 	return errors.Is(err, kernel.ErrNoHash)
+}
+
+// noTimeouts reports whether rules cannot set timeouts of connection tracking.
+func noTimeouts() bool {
+	err := kernel.CheckTimeouts()
+	if err != nil {
+		klog.ErrorS(err, "New connections without an answer keep their endpoint, although --retry-after is not 0")
+	}
+	return err != nil
 }
 
 // apiContact returns the contact with the API server for the command nftproxy,

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -136,7 +137,7 @@ func (c *commandLine) addServers() {
 func (c *commandLine) addServices() {
 	config, rules := c.options.Configuration, &c.options.Rules
 	rules.Budgets = ruleset.Budgets{Service: ruleset.DefaultServiceRows, Namespace: ruleset.DefaultNamespaceRows}
-	rules.HashTableSize, rules.Eject = cluster.DefaultHashTableSize, true
+	rules.HashTableSize, rules.Eject, rules.RetryAfter = cluster.DefaultHashTableSize, true, time.Second
 	c.add("Services", []flagSpec{
 		{"proxy-mode", &text{value: (*string)(&config.Mode), typ: "ProxyMode"}, effect{field: "mode"},
 			"Proxy `MODE`. The only supported mode is nftables, which is the default."},
@@ -166,6 +167,10 @@ func (c *commandLine) addServices() {
 			"Make new TCP connections of this node avoid an endpoint that answers neither clients nor probes, " +
 				"until it answers a probe. The annotation " + translate.AnnotationEject +
 				`: "false" excludes a Service.`},
+		{"retry-after", &seconds{&rules.RetryAfter, ruleset.MaxRetryAfter}, effect{overrides: true},
+			"`TIME` in seconds (0: never) after which a new connection without an answer can get another endpoint: " +
+				"when the client repeats its first packet. Services with the annotation " +
+				translate.AnnotationRetry + `: "false" are left out.`},
 		{"hash-table-size", &rules.HashTableSize,
 			effect{overrides: true, low: cluster.MinHashTableSize, high: cluster.MaxHashTableSize},
 			"`NUMBER` of rows of the tables of Services with the annotation " + translate.AnnotationBalance +

@@ -39,6 +39,7 @@ func TestFlagsOfKubeProxy(t *testing.T) {
 		"eject\t\tbool\t\"true\"\t\"true\"\tfalse",
 		"max-service-rows\t\tint\t\"400000\"\t\"\"\tfalse", "max-namespace-rows\t\tint\t\"1000000\"\t\"\"\tfalse",
 		"hash-table-size\t\tint\t\"251\"\t\"\"\tfalse",
+		"retry-after\t\tduration\t\"1s\"\t\"\"\tfalse",
 	}
 	for line := range strings.Lines(string(data)) {
 		if strings.HasPrefix(line, "#") {
@@ -87,9 +88,8 @@ func TestFlagEffects(t *testing.T) {
 	slices.Sort(without)
 	want := []string{
 		"cleanup", "config", "eject", "hash-table-size", "help", "init-only", "local-status-pages", "manifests",
-		"master",
-		"max-namespace-rows", "max-service-rows", "reset-stale-connections", "service-metrics", "version",
-		"write-config-to",
+		"master", "max-namespace-rows", "max-service-rows", "reset-stale-connections", "retry-after",
+		"service-metrics", "version", "write-config-to",
 	}
 	if !slices.Equal(without, want) {
 		t.Errorf("got flags without field %q, want %q", without, want)
@@ -104,7 +104,7 @@ func TestFlagEffects(t *testing.T) {
 // TestExceptions checks the flags that apply with --config.
 func TestExceptions(t *testing.T) {
 	const want = "--hostname-override --master --manifests --service-metrics --local-status-pages " +
-		"--max-service-rows --max-namespace-rows --reset-stale-connections --eject --hash-table-size"
+		"--max-service-rows --max-namespace-rows --reset-stale-connections --eject --retry-after --hash-table-size"
 	if got := strings.Join(parse(t).cmd.exceptions(), " "); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

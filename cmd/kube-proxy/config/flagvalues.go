@@ -5,6 +5,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	netutils "k8s.io/utils/net"
@@ -34,6 +35,27 @@ func (t *text) Set(s string) error {
 		}
 	}
 	*t.value = s
+	return nil
+}
+
+// seconds is a duration of whole seconds from 0 to a maximum.
+type seconds struct {
+	value *time.Duration
+	max   time.Duration
+}
+
+func (s *seconds) String() string { return s.value.String() }
+func (s *seconds) Type() string   { return "duration" }
+
+func (s *seconds) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	if d < 0 || d > s.max || d%time.Second != 0 {
+		return fmt.Errorf("%v is not a number of seconds from 0s to %v", d, s.max)
+	}
+	*s.value = d
 	return nil
 }
 

@@ -26,6 +26,9 @@ func TestCheckHash(t *testing.T) {
 		if err := CheckHash(); err != nil {
 			t.Errorf("got %v, want no error", err)
 		}
+		if err := CheckTimeouts(); err != nil {
+			t.Errorf("timeouts: got %v, want no error", err)
+		}
 		if after, err := conn.Generation(); err != nil || after != before {
 			t.Errorf("got generation %d, %v; want %d as before the probe", after, err, before)
 		}
@@ -53,9 +56,14 @@ func TestExplainHash(t *testing.T) {
 		"committed": {nil, false, false},
 		"no answer": {unix.EPERM, false, false},
 	} {
-		err := explainHash(refusals(tt.answer))
+		refused, answer := refusals(tt.answer)
+		err := explainHash(refused, answer)
 		if (err == nil) != tt.ok || errors.Is(err, ErrNoHash) != tt.isMissing {
 			t.Errorf("%s: got %v, want success %v, missing %v", name, err, tt.ok, tt.isMissing)
+		}
+		err = explainTimeouts(refused, answer)
+		if (err == nil) != tt.ok || errors.Is(err, ErrNoTimeouts) != tt.isMissing {
+			t.Errorf("timeouts: %s: got %v, want success %v, missing %v", name, err, tt.ok, tt.isMissing)
 		}
 	}
 }

@@ -32,6 +32,7 @@ func (s *status) print(w io.Writer, wide bool) {
 		fmt.Fprintf(t, "CONNTRACK\t%s\n", conntrackText(s.Conntrack))
 	}
 	if p := s.Proxy; p != nil {
+		fmt.Fprintf(t, "RETRY\t%s\n", retryText(p))
 		if p.InvalidObjects > 0 {
 			fmt.Fprintf(t, "INVALID\t%d objects with invalid fields, see their events\n", p.InvalidObjects)
 		}
@@ -78,6 +79,18 @@ func printManifests(w io.Writer, p *answer.ProxyStatus) {
 		problems = append(problems, fmt.Sprintf("and %d more; %s check %s lists them", more, Name, m.Dir))
 	}
 	printList(w, "PROBLEMS OF MANIFESTS", m.ProblemCount, problems)
+}
+
+// retryText returns when new connections without an answer get another
+// endpoint.
+func retryText(p *answer.ProxyStatus) string {
+	switch {
+	case p.NoTimeouts:
+		return "never: the kernel has no ct timeout"
+	case p.RetryAfterSeconds == 0:
+		return "never"
+	}
+	return fmt.Sprintf("connections without an answer get another endpoint after %d s", p.RetryAfterSeconds)
 }
 
 // printSyncs writes the last sync of each family.

@@ -12,8 +12,8 @@ import (
 type Difference struct {
 	Family nft.Family     `json:"family"` // set by Diff
 	Kind   DifferenceKind `json:"kind"`
-	// Object is the row, chain, set or counter in nft syntax: as it should be,
-	// or as it is if it is extra.
+	// Object is the row, chain, set, counter or timeout in nft syntax: as it
+	// should be, or as it is if it is extra.
 	Object string `json:"object"`
 	// Found is what a changed object is instead, if that is known.
 	Found string `json:"found,omitempty"`
@@ -52,6 +52,7 @@ const (
 	DamagedTable    DamageKind = "table"    // deleted or replaced
 	DamagedSet      DamageKind = "set"      // deleted or replaced
 	DamagedCounter  DamageKind = "counter"  // deleted or replaced
+	DamagedTimeout  DamageKind = "timeout"  // object `ct timeout` deleted, replaced or changed
 	DamagedChain    DamageKind = "chain"    // base chain deleted, replaced or changed
 	DamagedRule     DamageKind = "rule"     // rules added, deleted or replaced
 	DamagedRows     DamageKind = "rows"     // set flushed, or rows added or deleted
@@ -62,14 +63,15 @@ const (
 // DamageKinds returns all kinds of damage.
 func DamageKinds() []DamageKind {
 	return []DamageKind{
-		DamagedTable, DamagedSet, DamagedCounter, DamagedChain, DamagedRule, DamagedRows, DamagedRow, DamagedAffinity,
+		DamagedTable, DamagedSet, DamagedCounter, DamagedTimeout, DamagedChain, DamagedRule, DamagedRows, DamagedRow,
+		DamagedAffinity,
 	}
 }
 
 // Error describes what another program changed.
 func (d *Damage) Error() string { return "another program changed the table: " + d.What }
 
-// object is a set, a counter or a chain.
+// object is a set, a counter, an object `ct timeout` or a chain.
 type object struct {
 	kind objectKind
 	name string
@@ -80,11 +82,14 @@ type objectKind uint8
 const (
 	kindSet objectKind = iota
 	kindCounter
+	kindTimeout
 	kindChain
 )
 
 // String returns the object in nft syntax.
-func (o object) String() string { return [...]string{"set ", "counter ", "chain "}[o.kind] + o.name }
+func (o object) String() string {
+	return [...]string{"set ", "counter ", "ct timeout ", "chain "}[o.kind] + o.name
+}
 
 func (o object) compare(p object) int {
 	return cmp.Or(cmp.Compare(o.kind, p.kind), strings.Compare(o.name, p.name))

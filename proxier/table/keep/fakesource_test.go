@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -32,6 +34,7 @@ type firewall struct {
 	tags    uint32
 	node    []nft.Row  // of no owner
 	more    []*nft.Set // of the program
+	retry   uint32     // timeout of the program, 0 for none
 
 	commits []string // names of the owners of each transaction, "all: " before those of a rewrite
 	asked   []string // names of the owners of calls of Content, after them "-" for less
@@ -70,6 +73,11 @@ func (f *firewall) Program(used func(*nft.Set) bool) *nft.Table {
 		Name: "input", Hook: &nft.Hook{Type: nft.ChainTypeFilter, Point: nft.Input}, Rules: []nft.Rule{toServices},
 	}
 	t.Chains = []*nft.Chain{services, input}
+	if f.retry > 0 {
+		timeout := &nft.CtTimeout{Name: "retry", Protocol: unix.IPPROTO_TCP, Policy: nft.TimeoutPolicy{f.retry}}
+		retry := &nft.Chain{Name: "retry", Rules: []nft.Rule{nft.NewRule(nft.SetCtTimeout(timeout))}}
+		t.CtTimeouts, t.Chains = []*nft.CtTimeout{timeout}, append([]*nft.Chain{retry}, t.Chains...)
+	}
 	return t
 }
 

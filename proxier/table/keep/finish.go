@@ -31,7 +31,7 @@ func (s *state) finish(tx *transaction) error {
 	return s.deleteLeftovers()
 }
 
-// deleteLeftovers deletes chains, sets and counters that are no longer used. It
+// deleteLeftovers deletes chains, sets and objects that are no longer used. It
 // leaves those that the kernel does not delete: they do no harm. It returns an
 // error if the outcome of a commit is unknown.
 func (s *state) deleteLeftovers() error {
@@ -77,6 +77,8 @@ func (s *state) writeDeletions(all []object) {
 			s.batch.DeleteSet(o.name)
 		case kindCounter:
 			s.batch.DeleteCounter(o.name)
+		case kindTimeout:
+			s.batch.DeleteCtTimeout(o.name)
 		}
 	}
 }

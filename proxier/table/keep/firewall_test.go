@@ -33,7 +33,7 @@ func startFirewall(t testing.TB, table string, generation *keep.Generation) *fir
 	}
 	f := &firewall{
 		t: t, kernel: &tabletest.Kernel{Conn: conn}, table: table,
-		limits: keep.DefaultLimits(), rules: make(map[string]*rule),
+		limits: keep.DefaultLimits(), rules: make(map[string]*rule), retry: 1,
 		slow: make(map[string]time.Duration),
 	}
 	f.kernel.OnCommit = f.commit
@@ -174,6 +174,9 @@ func (f *firewall) wrong(t testing.TB, pinned ...*content) (wrong []string) {
 	for _, s := range program.Sets {
 		want["set "+s.Name] = true
 	}
+	for _, c := range program.CtTimeouts {
+		want[timeoutText(*c)] = true
+	}
 	for _, c := range program.Chains {
 		want[chainText(*c, c.Rules)] = true
 	}
@@ -189,8 +192,8 @@ func (f *firewall) wrong(t testing.TB, pinned ...*content) (wrong []string) {
 	return wrong
 }
 
-// list returns the sets, chains and rows in the kernel, without rows of sets
-// that packets fill.
+// list returns the sets, timeouts, chains and rows in the kernel, without rows
+// of sets that packets fill.
 func (f *firewall) list(t testing.TB, program *nft.Table) (lines []string) {
 	t.Helper()
 	conn := f.kernel.Conn
@@ -205,6 +208,11 @@ func (f *firewall) list(t testing.TB, program *nft.Table) (lines []string) {
 			lines = append(lines, r.String())
 		}
 	}
+	timeouts, errTimeouts := conn.CtTimeouts(program)
+	err = errors.Join(err, errTimeouts)
+	for _, c := range timeouts {
+		lines = append(lines, timeoutText(c))
+	}
 	chains, errChains := conn.Chains(program)
 	err = errors.Join(err, errChains)
 	for _, c := range chains {
@@ -217,6 +225,8 @@ func (f *firewall) list(t testing.TB, program *nft.Table) (lines []string) {
 	}
 	return lines
 }
+
+func timeoutText(c nft.CtTimeout) string { return fmt.Sprintf("ct timeout %s %d", c.Name, c.Policy[0]) }
 
 func chainText(c nft.Chain, rules []nft.Rule) string {
 	text := "chain " + c.Name

@@ -82,7 +82,8 @@ func (s *state) readTable(program *nft.Table) (found inspection, err error) {
 			isBase := d.object.kind == kindChain && findChain(program, d.object.name).Hook != nil
 			return d.object == object{kindSet, s.source.Own()} || isBase
 		}
-		return d.object.name != "" // the flags of the table are reset
+		// The flags of the table are reset, and timeouts are replaced.
+		return d.object.name != "" && d.object.kind != kindTimeout
 	}
 	switch {
 	case !slices.ContainsFunc(slices.Collect(maps.Values(found.objects)), hooked):

@@ -23,10 +23,10 @@ import (
 //
 // A leftover that is needed again before it is deleted is written again.
 
-// leftovers are chains, sets and counters that nothing in the table refers to
-// any more. They are deleted in a transaction of their own, after the one that
-// deleted the last reference: before Linux 6.2 the kernel counts references
-// until the end of the transaction.
+// leftovers are chains, sets, counters and timeouts that nothing in the table
+// refers to any more. They are deleted in a transaction of their own, after the
+// one that deleted the last reference: before Linux 6.2 the kernel counts
+// references until the end of the transaction.
 //
 // The value reports whether the kernel refused to delete the object, because
 // something refers to it, such as a rule of another program. Then it is tried
@@ -81,7 +81,7 @@ func (l leftovers) update(tx *transaction) {
 }
 
 // sorted returns the objects that can be deleted, in the order in which they
-// are: chains before the sets and counters that they refer to.
+// are: chains before the sets and objects that they refer to.
 func (l leftovers) sorted() (all []object) {
 	for o, inUse := range l {
 		if !inUse {
@@ -103,7 +103,7 @@ func (l leftovers) exclude(err error) (any bool) {
 		return false
 	}
 	for _, p := range refused.Problems {
-		for _, kind := range []objectKind{kindChain, kindSet, kindCounter} {
+		for _, kind := range []objectKind{kindChain, kindSet, kindCounter, kindTimeout} {
 			o := object{kind, p.Object}
 			switch inUse, ok := l[o]; {
 			case !ok || inUse:

@@ -18,6 +18,7 @@ type Kernel interface {
 	FindChain(t *nft.Table, name string) (found nft.Chain, ok bool, err error)
 	Sets(*nft.Table) ([]nft.FoundSet, error)
 	Counters(*nft.Table) ([]nft.Counter, error)
+	CtTimeouts(*nft.Table) ([]nft.CtTimeout, error)
 	Rules(t *nft.Table, chain string) ([]nft.Rule, error)
 	RuleIDs(t *nft.Table, chain string) ([]nft.RuleID, error)
 	FindRows(*nft.Table, []nft.Row) ([]nft.Row, error)

@@ -77,7 +77,7 @@ func (k *writer) tryRewrite(isolate bool) (*transaction, error) {
 	k.batch.AddTable(program.Comment)
 	if found.state == tableOurs {
 		k.empty(program, found)
-		tx.counted = maps.Clone(found.counted)
+		tx.found, tx.counted = found.objects, maps.Clone(found.counted)
 	}
 	if found.state != tableUnused {
 		k.batch.Grow(k.source.CountRows() * rowBytes)

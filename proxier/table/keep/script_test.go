@@ -22,7 +22,8 @@ func TestScripts(t *testing.T) {
 		e := &engine{startFirewall(env.T, "firewall", keep.NewGeneration()), make(map[string]int)}
 		all := make(map[string]script.Command)
 		for _, name := range strings.Fields("sync resync check rewrite nft before fail lose rule node sets limit " +
-			"slow no-counts restart wanted commits asked stays refused ports doubt failing handle next up-to-date " +
+			"slow no-counts restart retry timeouts " +
+			"wanted commits asked stays refused ports doubt failing handle next up-to-date " +
 			"repairs uses-banned rewrites damage-rewrites node-rewrites transactions rows-written cleanup-failures") {
 			all[name] = func(_ *script.Script, args []string) (string, error) {
 				text, err := e.change(name, args)
@@ -69,6 +70,10 @@ func (e *engine) change(name string, args []string) (text string, err error) {
 			e.node = append(e.node, allow(0).from(host).rows[1])
 		}
 		e.TouchProgram()
+	case "retry": // retry 5: the program has this timeout, retry 0: none
+		n, _ := strconv.Atoi(args[0])
+		e.retry = uint32(n)
+		e.TouchProgram()
 	case "sets":
 		e.more = nil
 		for _, set := range args {
@@ -82,7 +87,14 @@ func (e *engine) change(name string, args []string) (text string, err error) {
 	case "no-counts":
 		e.kernel.NoCounts = true
 	case "restart":
-		e.firewall, e.seen = startFirewall(e.t, e.table, keep.NewGeneration()), make(map[string]int)
+		retry := e.retry
+		e.firewall = startFirewall(e.t, e.table, keep.NewGeneration())
+		for name := range e.seen {
+			if name != "retry" {
+				delete(e.seen, name)
+			}
+		}
+		e.retry = retry
 	case "wanted": // wanted '80 limited 10': what a rule wanted stays, as far as it is on demand
 		var pinned []*content
 		for _, text := range args {
@@ -162,6 +174,24 @@ func (e *engine) setLimit(name, value string) {
 	}
 }
 
+// timeouts returns the timeouts in the kernel, each with "new" unless it is the
+// object that the step last found.
+func (e *engine) timeouts() string {
+	found, err := e.kernel.Conn.CtTimeouts(e.Program(noSet))
+	if err != nil {
+		e.t.Error(err)
+	}
+	var all []string
+	for _, c := range found {
+		text := fmt.Sprintf("%s %d", c.Name, c.Policy[0])
+		if handle := int(c.Handle); e.seen[c.Name] != handle {
+			e.seen[c.Name], text = handle, text+" new"
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}
+
 // ask returns an answer of the firewall.
 func (e *engine) ask(name string) string {
 	s := e.Stats()
@@ -173,6 +203,9 @@ func (e *engine) ask(name string) string {
 	if n, ok := counts[name]; ok {
 		n, e.seen[name] = n-e.seen[name], n
 		return fmt.Sprintln(n)
+	}
+	if name == "timeouts" {
+		return cmp.Or(e.timeouts(), "none") + "\n"
 	}
 	wait, waits := e.Next()
 	var failing []string

@@ -16,9 +16,10 @@ type structure struct {
 
 // foundObject is an object in the kernel, which never reuses a handle.
 type foundObject struct {
-	handle uint64
-	set    nft.FoundSet
-	chain  nft.Chain
+	handle  uint64
+	set     nft.FoundSet
+	timeout nft.CtTimeout
+	chain   nft.Chain
 }
 
 // readStructure reads the structure of a table, with all chains, or only with
@@ -36,17 +37,24 @@ func readStructure(kernel Kernel, program *nft.Table, allChains bool) (*structur
 	if err != nil {
 		return nil, err
 	}
+	timeouts, err := kernel.CtTimeouts(program)
+	if err != nil {
+		return nil, err
+	}
 	read := kernel.Chains
 	if !allChains {
 		read = func(program *nft.Table) ([]nft.Chain, error) { return readBaseChains(kernel, program) }
 	}
 	chains, err := read(program)
-	s := &structure{table, make(map[object]foundObject, len(sets)+len(counters)+len(chains))}
+	s := &structure{table, make(map[object]foundObject, len(sets)+len(counters)+len(timeouts)+len(chains))}
 	for _, f := range sets {
 		s.objects[object{kindSet, f.Name}] = foundObject{handle: f.Handle, set: f}
 	}
 	for _, f := range counters {
 		s.objects[object{kindCounter, f.Name}] = foundObject{handle: f.Handle}
+	}
+	for _, f := range timeouts {
+		s.objects[object{kindTimeout, f.Name}] = foundObject{handle: f.Handle, timeout: f}
 	}
 	for _, f := range chains {
 		s.objects[object{kindChain, f.Name}] = foundObject{handle: f.Handle, chain: f}
@@ -87,17 +95,20 @@ func (s *structure) same(o *structure) bool {
 // wantedObject is an object and its form.
 type wantedObject struct {
 	object
-	form any // *nft.Set, *nft.Counter or *nft.Chain
+	form any // *nft.Set, *nft.Counter, *nft.CtTimeout or *nft.Chain
 }
 
 // objectsOf returns the objects of a table.
 func objectsOf(t *nft.Table) []wantedObject {
-	all := make([]wantedObject, 0, len(t.Sets)+len(t.Counters)+len(t.Chains))
+	all := make([]wantedObject, 0, len(t.Sets)+len(t.Counters)+len(t.CtTimeouts)+len(t.Chains))
 	for _, s := range t.Sets {
 		all = append(all, wantedObject{object{kindSet, s.Name}, s})
 	}
 	for _, c := range t.Counters {
 		all = append(all, wantedObject{object{kindCounter, c.Name}, c})
+	}
+	for _, c := range t.CtTimeouts {
+		all = append(all, wantedObject{object{kindTimeout, c.Name}, c})
 	}
 	for _, c := range t.Chains {
 		all = append(all, wantedObject{object{kindChain, c.Name}, c})
@@ -110,6 +121,8 @@ func (o *wantedObject) matches(f *foundObject) bool {
 	switch want := o.form.(type) {
 	case *nft.Set:
 		return f.set.Matches(want)
+	case *nft.CtTimeout:
+		return f.timeout.Matches(want)
 	case *nft.Chain:
 		return f.chain.Hook.Equal(want.Hook)
 	}
@@ -148,7 +161,7 @@ func (s *structure) compareObject(want wantedObject, before *structure) (d Diffe
 		return d, false
 	}
 	d = Difference{Kind: Changed, Object: want.String(), object: want.object}
-	d.damage.Kind = [...]DamageKind{DamagedSet, DamagedCounter, DamagedChain}[want.kind]
+	d.damage.Kind = [...]DamageKind{DamagedSet, DamagedCounter, DamagedTimeout, DamagedChain}[want.kind]
 	switch {
 	case !exists:
 		d.Kind, d.damage.What = Missing, d.Object+" was deleted"
@@ -156,6 +169,8 @@ func (s *structure) compareObject(want wantedObject, before *structure) (d Diffe
 		d.damage.What = d.Object + " was replaced"
 	case want.kind == kindChain:
 		d.damage.What = "the policy of " + d.Object + " was changed"
+	case want.kind == kindTimeout:
+		d.damage.What = "the values of " + d.Object + " were changed"
 	default:
 		d.Object = "type of " + d.Object
 		d.damage.What = "the " + d.Object + " was changed"

@@ -17,8 +17,10 @@ type transaction struct {
 
 	changes        []Change
 	program        *nft.Table
-	rows           []nft.Row   // of no owner
-	removed, added []taggedRow // of no owner, and of owners in an update
+	found          map[object]foundObject // in the table of ours that a rewrite writes again
+	replaced       []string               // timeouts that are deleted and added again
+	rows           []nft.Row              // of no owner
+	removed, added []taggedRow            // of no owner, and of owners in an update
 	repaired       []*nft.Chain
 
 	demand         map[uint32]bool // new chains on demand

@@ -75,6 +75,11 @@ func (s *state) observe(tx *transaction, program bool) error {
 	if tx.whole {
 		s.structure, s.rules = nil, make(ruleIDs)
 	}
+	for _, name := range tx.replaced {
+		if s.structure != nil {
+			delete(s.structure.objects, object{kindTimeout, name})
+		}
+	}
 	var chains []*nft.Chain
 	for id := range tx.demand {
 		chain, _ := s.source.Chain(id)

@@ -11,7 +11,7 @@ import (
 //
 // The order is the same for all:
 //
-//  1. Counters and sets: rules and rows need them.
+//  1. Counters, timeouts and sets: rules and rows need them.
 //  2. Chains that are new or differ, all names before the first rule: the rules
 //     refer to each other, and rows lead to the chains. If a chain followed the
 //     rows, the kernel would walk the rows of each map that it uses.
@@ -37,7 +37,8 @@ func (tx *transaction) write(flush func() error) error {
 		}
 	}
 	isBase := func(c *nft.Chain) bool { return c.Hook != nil }
-	tx.writeChains(slices.DeleteFunc(changedChains(before, tx.program), isBase)...)
+	again := tx.writeTimeouts(before)
+	tx.writeChains(append(slices.DeleteFunc(changedChains(before, tx.program), isBase), again...)...)
 	tx.writeChains(tx.repaired...)
 	for _, c := range tx.changes {
 		tx.to.Tag(c.Owner.Tag())

@@ -43,6 +43,7 @@ func Node() *cluster.Node {
 func Rules() ruleset.Config {
 	return ruleset.Config{
 		AffinitySeed:      75,
+		RetryAfter:        time.Second,
 		NodePortAddresses: ruleset.NodePortAddresses{CIDRs: Prefixes("0.0.0.0/0", "::/0")},
 		DetectLocal: ruleset.LocalDetection{
 			Mode: ruleset.DetectLocalClusterCIDR, ClusterCIDRs: Prefixes("10.244.0.0/16", "fd00:244::/32"),

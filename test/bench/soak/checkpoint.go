@@ -213,7 +213,7 @@ var (
 	affinitySet = regexp.MustCompile(`\bclients-\d+`)
 	classChain  = regexp.MustCompile(`^([0-9a-f]+:[0-9a-f]+) : goto (\S+)$`)
 	balancer    = regexp.MustCompile(`^(balance|external|guarded|(nodeport-)?(local|all)|nodeport)-` +
-		`(weighted-|hash-|port-hash-)?\d+$`)
+		`(once-|weighted-|once-weighted-|hash-|port-hash-)?\d+$`)
 	client    = regexp.MustCompile(` timeout \w+$`)
 	group     = regexp.MustCompile(`\baffinity(-local)?-(?:known|new)\.\d+\.`)
 	portChain = regexp.MustCompile(`^(chain port-(?:external-|local-)?)\d+$`)

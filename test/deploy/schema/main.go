@@ -99,6 +99,7 @@ type values struct {
 	ServiceAccount    serviceAccount                  `json:"serviceAccount"`
 	Conntrack         conntrack                       `json:"conntrack"`
 	ResetStale        bool                            `json:"resetStaleConnections"`
+	RetryAfterSeconds int                             `json:"retryAfterSeconds" jsonschema:"minimum=0,maximum=60"`
 	HashTableSize     int                             `json:"hashTableSize" jsonschema:"minimum=16,maximum=65536"`
 	ExtraArgs         []flag                          `json:"extraArgs"`
 	ExtraEnv          []corev1.EnvVar                 `json:"extraEnv"`

@@ -90,6 +90,7 @@ func checks() []check {
 		{"kernel", false, checkKernel},
 		{"kernel-features", true, checkFeatures},
 		{"hash", true, checkHash},
+		{"timeouts", true, checkTimeouts},
 		{"table", false, checkTable},
 		{"leftovers", true, checkLeftovers},
 		{"filters", true, checkFilters},

@@ -39,6 +39,19 @@ func checkHash(context.Context, *node) Finding {
 	return unknown(err)
 }
 
+// checkTimeouts checks that rules can set timeouts of connection tracking.
+func checkTimeouts(context.Context, *node) Finding {
+	err := kernel.CheckTimeouts()
+	switch {
+	case err == nil:
+		return ok("the kernel can give a new connection another endpoint if the first one does not answer")
+	case errors.Is(err, kernel.ErrNoTimeouts):
+		return info(err.Error()+": new connections to an endpoint that does not answer fail", "use a kernel with "+
+			"CONFIG_NF_CONNTRACK_TIMEOUT, and restart nftproxy")
+	}
+	return unknown(err)
+}
+
 // checkTable checks that the tables exist, are in use and belong to nftproxy.
 func checkTable(context.Context, *node) Finding {
 	var present, absent []string
@@ -109,7 +122,7 @@ func checkFeatures(context.Context, *node) Finding {
 // family can have: the table of a Service with session affinity, NodePorts and
 // source ranges, under another name.
 func probe(f nft.Family) ([]nft.Problem, error) {
-	rules, err := ruleset.New(ruleset.Config{LocalhostNodePorts: true}, f)
+	rules, err := ruleset.New(ruleset.Config{LocalhostNodePorts: true}, f) // timeouts have a check of their own
 	if err != nil {
 		return nil, err
 	}

@@ -59,6 +59,9 @@ command:
 {{- if .Values.resetStaleConnections }}
 - --reset-stale-connections
 {{- end }}
+{{- if ne (int .Values.retryAfterSeconds) 1 }}
+- --retry-after={{ int .Values.retryAfterSeconds }}s
+{{- end }}
 {{- if ne (int .Values.hashTableSize) 251 }}
 - --hash-table-size={{ int .Values.hashTableSize }}
 {{- end }}

@@ -1,0 +1,105 @@
+package table
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// The program has objects with timeouts of connection tracking, of which the
+// kernel lets only one differ if all others are given, too (see
+// ruleset.Timeouts). They follow the sysctls of the network namespace.
+
+// timeoutsPeriod is the interval at which the sysctls are read.
+const timeoutsPeriod = time.Second
+
+// timeouts are the sysctls with timeouts of connection tracking.
+type timeouts struct {
+	dir  *os.Root // of the network namespace of Setup
+	read time.Time
+	last ruleset.Timeouts
+}
+
+// sysctlNames has the names of the sysctls of states that have another name
+// than nft's.
+var sysctlNames = map[string]string{
+	"retrans": "tcp_timeout_max_retrans", "unack": "tcp_timeout_unacknowledged",
+	"unreplied": "udp_timeout", "replied": "udp_timeout_stream",
+}
+
+// open opens the directory of the sysctls of the network namespace of the
+// calling thread. It belongs to this namespace also when it is read by other
+// threads. If that fails, the objects keep what the kernel copies when it adds
+// them.
+func (s *timeouts) open() {
+	var err error
+	if s.dir, err = os.OpenRoot("/proc/sys/net/netfilter"); err != nil {
+		klog.ErrorS(err, "Failed to open the sysctls of connection tracking; rules will not follow their changes")
+	}
+}
+
+func (s *timeouts) close() error {
+	if s.dir == nil {
+		return nil
+	}
+	return s.dir.Close()
+}
+
+// update reads the sysctls unless they were read a moment ago. It reports
+// whether they changed.
+func (s *timeouts) update(now time.Time) (changed bool) {
+	if s.dir == nil || now.Sub(s.read) < timeoutsPeriod {
+		return false
+	}
+	s.read = now
+	tcp, err := s.policy(cluster.TCP)
+	udp, errUDP := s.policy(cluster.UDP)
+	if err = errors.Join(err, errUDP); err != nil {
+		klog.ErrorS(err, "Failed to read the timeouts of connection tracking; services keep the last ones")
+		return false
+	}
+	next := ruleset.Timeouts{TCP: tcp, UDP: udp}
+	changed, s.last = next != s.last, next
+	return changed
+}
+
+// policy reads the timeouts of a protocol. One without a sysctl is 0.
+func (s *timeouts) policy(p cluster.Protocol) (policy nft.TimeoutPolicy, err error) {
+	for i, state := range nft.TimeoutStates(uint8(p)) {
+		name := sysctlNames[state]
+		if name == "" {
+			name = p.String() + "_timeout_" + state
+		}
+		if policy[i], err = s.seconds("nf_conntrack_" + name); err != nil {
+			return policy, err
+		}
+	}
+	return policy, nil
+}
+
+func (s *timeouts) seconds(name string) (uint32, error) {
+	f, err := s.dir.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
+	return uint32(n), err
+}
