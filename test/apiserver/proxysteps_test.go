@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,32 +22,30 @@ import (
 // environment variable OTHER; iptables-nft and iptables-legacy are kube-proxy
 // in iptables mode with a variant of iptables; init and container are those of
 // the DaemonSet.
-func (s *story) proxySteps() map[string]func([]string) (string, error) {
-	return map[string]func([]string) (string, error){
-		"wrap":      action(func(command []string) { s.wrapper = command }),
-		"iptables":  action(func(args []string) { s.wrapper = s.iptablesPath(args[0]) }),
-		"launch":    action(func(args []string) { s.newProxy(args).start() }),
-		"start":     action(func(args []string) { s.newProxy(args).startSynced() }),
-		"restart":   action(func(args []string) { s.proxies[args[0]].kill(); s.proxies[args[0]].startSynced() }),
-		"crash":     action(func(args []string) { s.proxies[args[0]].kill() }),
-		"terminate": action(func(args []string) { s.proxies[args[0]].terminate() }),
-		"exit": func(args []string) (string, error) {
-			return fmt.Sprintln(s.proxies[args[0]].awaitEnd()), nil
-		},
-		"cleanup": func(args []string) (string, error) { return "", s.proxies[args[0]].cleanUp() },
-		"refuse":  func(args []string) (string, error) { return s.refusedStart(args[0], args[1:]) },
-		"log": action(func(args []string) {
+func (s *story) proxySteps() map[string]any {
+	return map[string]any{
+		"wrap":      func(command []string) { s.wrapper = command },
+		"iptables":  func(variant string) { s.wrapper = s.iptablesPath(variant) },
+		"launch":    func(args []string) { s.newProxy(args).start() },
+		"start":     func(args []string) { s.newProxy(args).startSynced() },
+		"restart":   func(name string) { s.proxies[name].kill(); s.proxies[name].startSynced() },
+		"crash":     func(name string) { s.proxies[name].kill() },
+		"terminate": func(name string) { s.proxies[name].terminate() },
+		"exit":      func(name string) int { return s.proxies[name].awaitEnd() },
+		"cleanup":   func(name string) error { return s.proxies[name].cleanUp() },
+		"refuse":    s.refusedStart,
+		"log": func(text string) {
 			p := s.proxies["proxy"]
 			eventually(s.t, "log", func() error {
-				if !strings.Contains(p.process.Log(), args[0]) {
-					return fmt.Errorf("got no %q", args[0])
+				if !strings.Contains(p.process.Log(), text) {
+					return fmt.Errorf("got no %q", text)
 				}
 				return nil
 			})
-		}),
-		"errors":    func(args []string) (string, error) { return s.errors(s.proxies[args[0]]) },
-		"unhealthy": func([]string) (string, error) { return "", s.proxies["proxy"].notHealthy() },
-		"runs":      action(func([]string) { s.proxies["proxy"].mustRun() }),
+		},
+		"errors":    func(name string) (string, error) { return s.errors(s.proxies[name]) },
+		"unhealthy": func() error { return s.proxies["proxy"].notHealthy() },
+		"runs":      func() { s.proxies["proxy"].mustRun() },
 		"get": func(args []string) (string, error) {
 			p := s.proxies["proxy"]
 			p.mustRun()
@@ -68,24 +65,21 @@ func (s *story) proxySteps() map[string]func([]string) (string, error) {
 			value, err := p.metric(args[0])
 			return fmt.Sprintln(value), err
 		},
-		"between": action(func(args []string) {
-			least, errLeast := strconv.ParseFloat(args[0], 64)
-			most, errMost := strconv.ParseFloat(args[1], 64)
-			s.must(errors.Join(errLeast, errMost))
-			s.proxies["proxy"].eventually(args[2], func() error {
-				value, err := s.proxies["proxy"].metric(args[2])
+		"between": func(least, most float64, name string) {
+			s.proxies["proxy"].eventually(name, func() error {
+				value, err := s.proxies["proxy"].metric(name)
 				if err == nil && (value < least || value > most) {
 					err = fmt.Errorf("got %g", value)
 				}
 				return err
 			})
-		}),
-		"expand": action(func(args []string) {
+		},
+		"expand": func(args []string) {
 			s.must(os.WriteFile(s.script.MkAbs(args[1]), []byte(s.expanded(args[0])), 0o644))
-		}),
-		"volume":  action(func(args []string) { s.writeVolume(s.script.MkAbs(args[1]), s.expanded(args[0])) }),
-		"hold":    action(s.hold),
-		"release": action(func([]string) { s.release() }),
+		},
+		"volume":  func(file, to string) { s.writeVolume(s.script.MkAbs(to), s.expanded(file)) },
+		"hold":    s.hold,
+		"release": s.release,
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -61,10 +60,10 @@ func newStory(t testing.TB) *story {
 
 func (s *story) commands() map[string]script.Command {
 	all := map[string]script.Command{}
-	for _, steps := range []map[string]func([]string) (string, error){
+	for _, steps := range []map[string]any{
 		s.apiSteps(), s.trafficSteps(), s.proxySteps(), s.nodeSteps(), s.toolSteps(),
 	} {
-		for name, step := range steps {
+		for name, step := range script.Steps(steps) {
 			all[name] = func(ts *script.Script, args []string) (text string, err error) {
 				defer func() { // too few arguments, or a proxy that was not started
 					switch r := recover().(type) {
@@ -80,7 +79,7 @@ func (s *story) commands() map[string]script.Command {
 				} else if err := s.begin(ts, name, args); err != nil {
 					return "", err
 				}
-				return step(args)
+				return step(ts, args)
 			}
 		}
 	}
@@ -123,29 +122,21 @@ var wrongCA = sync.OnceValue(func() []byte {
 	return other
 })
 
-// action makes a step of a function without a result.
-func action(do func(args []string)) func([]string) (string, error) {
-	return func(args []string) (string, error) {
-		do(args)
-		return "", nil
-	}
-}
-
 // apiSteps are changes of the API, and of the API servers.
-func (s *story) apiSteps() map[string]func([]string) (string, error) {
-	return map[string]func([]string) (string, error){
-		"cluster": action(func([]string) {}),
+func (s *story) apiSteps() map[string]any {
+	return map[string]any{
+		"cluster": func([]string) {},
 		"kubectl": func(args []string) (string, error) { return s.kubectl("", args...), nil },
-		"apply": action(func(files []string) {
+		"apply": func(files []string) {
 			for _, file := range files {
 				s.kubectl(s.expanded(file), "apply", "--filename=-")
 			}
-		}),
-		"expose": action(func(args []string) {
+		},
+		"expose": func(args []string) {
 			s.expose(args[0], args[1:])
 			s.script.Setenv(args[0], s.service(args[0]).Spec.ClusterIP)
-		}),
-		"endpoints": action(func(args []string) {
+		},
+		"endpoints": func(args []string) {
 			slices, pods, changed := args[0], args[1:], time.Time{}
 			if n := len(pods) - 2; n >= 0 && pods[n] == "changed" {
 				ago, err := time.ParseDuration(pods[n+1])
@@ -155,16 +146,14 @@ func (s *story) apiSteps() map[string]func([]string) (string, error) {
 				pods, slices = pods[:n], pods[n+1]
 			}
 			s.setEndpoints(args[0], slices, pods, changed)
-		}),
-		"delete": action(func(args []string) { s.delete(args[0]) }),
-		"many": action(func(args []string) { // more rows to write
-			n, err := strconv.Atoi(args[0])
-			s.must(err)
+		},
+		"delete": func(service string) { s.delete(service) },
+		"many": func(n int) { // more rows to write
 			for i := range n {
 				s.expose(fmt.Sprintf("other-%d", i), []string{"a1", "a2", "b1", "b2"})
 			}
-		}),
-		"apiserver": action(func(args []string) {
+		},
+		"apiserver": func(args []string) {
 			switch strings.Join(args, " ") {
 			case "kill":
 				s.must(s.APIServer.Kill())
@@ -181,17 +170,16 @@ func (s *story) apiSteps() map[string]func([]string) (string, error) {
 			default:
 				s.must(fmt.Errorf("got %q, want kill, start, start other or stop other", args))
 			}
-		}),
-		"compact": action(func([]string) { s.must(s.Compact(s.ctx())) }),
-		"network": action(func(args []string) {
-			change := s.Rejoin
-			if args[0] == "cut" {
-				change = s.Isolate
+		},
+		"compact": func() error { return s.Compact(s.ctx()) },
+		"network": func(change string) error {
+			if change == "cut" {
+				return s.Isolate(s.Node1.Namespace)
 			}
-			s.must(change(s.Node1.Namespace))
-		}),
-		"requests":  func([]string) (string, error) { return s.requests() },
-		"requested": action(s.awaitRequests),
+			return s.Rejoin(s.Node1.Namespace)
+		},
+		"requests":  s.requests,
+		"requested": s.awaitRequests,
 	}
 }
 
@@ -242,20 +230,20 @@ func (s *story) awaitRequests(args []string) {
 }
 
 // trafficSteps are connections, and what they meet.
-func (s *story) trafficSteps() map[string]func([]string) (string, error) {
-	return map[string]func([]string) (string, error){
-		"served": func(args []string) (string, error) { return s.connect(s.routes(args[0])...), nil },
+func (s *story) trafficSteps() map[string]any {
+	return map[string]any{
+		"served": func(service string) string { return s.connect(s.routes(service)...) },
 		"connect": func(args []string) (string, error) {
 			return s.connect(s.route(args)), nil
 		},
-		"reached": action(func(args []string) {
+		"reached": func(args []string) {
 			eventually(s.t, args[0], func() error {
 				if got := s.connect(s.routes(args[0])...); strings.Contains(got, "none") {
 					return errors.New(got)
 				}
 				return nil
 			})
-		}),
+		},
 		"source": func(args []string) (string, error) { return s.sources(s.route(args)), nil },
 		"chosen": func(args []string) (string, error) {
 			if len(args) > 1 {
@@ -263,8 +251,8 @@ func (s *story) trafficSteps() map[string]func([]string) (string, error) {
 			}
 			return chosen(s.ctx(), s.routes(args[0])...)
 		},
-		"sticks": func(args []string) (string, error) { return s.sticks(args[0], args[1:]) },
-		"flows":  func(args []string) (string, error) { return "", s.movesFlows(args[0], args[1], args[2]) },
+		"sticks": s.sticks,
+		"flows":  s.movesFlows,
 		"stream": func(args []string) (string, error) {
 			var routes, guarded []route
 			for _, name := range args {
@@ -282,14 +270,10 @@ func (s *story) trafficSteps() map[string]func([]string) (string, error) {
 			s.stream = startStream(s.t, routes, guarded)
 			return "", nil
 		},
-		"phase":    action(func(args []string) { s.stream.phase(strings.Join(args, " ")) }),
-		"pass":     action(func([]string) { s.stream.pass(s.t, *attempts) }),
-		"unbroken": func([]string) (string, error) { return s.stream.result() },
-		"sleep": action(func(args []string) {
-			d, err := time.ParseDuration(args[0])
-			s.must(err)
-			time.Sleep(d)
-		}),
+		"phase":    func(args []string) { s.stream.phase(strings.Join(args, " ")) },
+		"pass":     func() { s.stream.pass(s.t, *attempts) },
+		"unbroken": func() (string, error) { return s.stream.result() },
+		"sleep":    time.Sleep,
 	}
 }
 
@@ -319,8 +303,8 @@ func (s *story) route(args []string) route {
 }
 
 // nodeSteps are programs on nodes, and their tables.
-func (s *story) nodeSteps() map[string]func([]string) (string, error) {
-	return map[string]func([]string) (string, error){
+func (s *story) nodeSteps() map[string]any {
+	return map[string]any{
 		"on": func(args []string) (string, error) {
 			out, err := s.at(args[0]).Command(s.ctx(), args[1], args[2:]...).CombinedOutput()
 			if err != nil {
@@ -328,17 +312,17 @@ func (s *story) nodeSteps() map[string]func([]string) (string, error) {
 			}
 			return string(out), err
 		},
-		"tables": func([]string) (string, error) {
+		"tables": func() string {
 			if foreign() {
-				return "", nil
+				return ""
 			}
-			return s.tables(), nil
+			return s.tables()
 		},
-		"monitor":   func([]string) (string, error) { return s.changes(), nil },
-		"written":   func(args []string) (string, error) { return "", s.onlyWritten(args[0], args[1]) },
-		"unwritten": func(args []string) (string, error) { return "", s.unwritten(args[0]) },
-		"take":      action(func([]string) { s.takeTables() }),
-		"return":    action(func([]string) { s.must(s.owner.Close()) }),
+		"monitor":   s.changes,
+		"written":   s.onlyWritten,
+		"unwritten": s.unwritten,
+		"take":      s.takeTables,
+		"return":    func() error { return s.owner.Close() },
 	}
 }
 

@@ -17,27 +17,25 @@ import (
 
 // toolSteps are the role, the DaemonSet and the manifests of deploy/, and the
 // commands nftproxy and kubectl nftproxy.
-func (s *story) toolSteps() map[string]func([]string) (string, error) {
-	return map[string]func([]string) (string, error){
-		"root":      action(func(args []string) { s.root = s.rootFileSystem(args[0]) }),
-		"accepted":  func(args []string) (string, error) { return s.accepted(args[0], args[1]) },
-		"leftovers": func(args []string) (string, error) { return s.leftovers(args[0]), nil },
-		"doctor":    func(args []string) (string, error) { return s.doctor(args) },
+func (s *story) toolSteps() map[string]any {
+	return map[string]any{
+		"root":      func(volume string) { s.root = s.rootFileSystem(volume) },
+		"accepted":  s.accepted,
+		"leftovers": s.leftovers,
+		"doctor":    func(checks []string) (string, error) { return s.doctor(checks) },
 		"read-root": func(args []string) (string, error) {
 			text, err := os.ReadFile(filepath.Join(s.root, args[0]))
 			return string(text), err
 		},
-		"kubelet":      action(func(args []string) { s.startKubelet(args[0], s.script.MkAbs(args[1])) }),
-		"kill-kubelet": action(func(args []string) { s.must(s.kubelets[args[0]].close()) }),
-		"program": action(func(args []string) {
+		"kubelet":      func(node, folder string) { s.startKubelet(node, s.script.MkAbs(folder)) },
+		"kill-kubelet": func(node string) error { return s.kubelets[node].close() },
+		"program": func(args []string) {
 			path := filepath.Join(s.script.MkAbs(args[0]), "nftproxy")
 			_ = os.Remove(path) // a symbolic link
 			s.must(os.WriteFile(path, []byte("#!/bin/sh\n"+args[1]+"\n"), 0o755))
-		}),
-		"terminal": func(args []string) (string, error) {
-			return fmt.Sprintln(s.kubelets[args[0]].terminal.Load()), nil
 		},
-		"user": s.user,
+		"terminal": func(node string) bool { return s.kubelets[node].terminal.Load() },
+		"user":     s.user,
 		"complete": func(args []string) (string, error) {
 			out, err := s.user(append([]string{"sh", "-c", `kubectl __complete "$@" 2>/dev/null`, "sh"}, args...))
 			return regexp.MustCompile(`exit code 0\n$`).ReplaceAllString(out, ""), err
