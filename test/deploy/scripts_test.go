@@ -44,35 +44,30 @@ func TestScripts(t *testing.T) {
 		}
 		source, err := filepath.Abs(repository)
 		e.Setenv("SOURCE", source)
-		return map[string]script.Command{
-			"helm": func(_ *script.Script, args []string) (string, error) {
-				return render(append(helmTemplate, append([]string{generic}, args...)...)...)
+		return script.Steps(map[string]any{
+			"helm": func(flags ...string) (string, error) {
+				return render(append(helmTemplate, append([]string{generic}, flags...)...)...)
 			},
-			"preset": func(_ *script.Script, args []string) (string, error) {
-				return render(append(helmTemplate, append([]string{"--set=preset=" + args[0]}, args[1:]...)...)...)
+			"preset": func(name string, flags ...string) (string, error) {
+				return render(append(helmTemplate, append([]string{"--set=preset=" + name}, flags...)...)...)
 			},
-			"kustomize": func(_ *script.Script, args []string) (string, error) {
-				return render("kustomize", "build", filepath.Join(repository, "deploy/kustomize", args[0]))
+			"kustomize": func(name string) (string, error) {
+				return render("kustomize", "build", filepath.Join(repository, "deploy/kustomize", name))
 			},
-			"objects": func(_ *script.Script, _ []string) (text string, err error) {
-				for _, name := range rendered.names() {
-					text += name + "\n"
-				}
-				return text, nil
+			"objects": func() string { return strings.Join(rendered.names(), "\n") + "\n" },
+			"get":     func(object, path string) (string, error) { return rendered.field(object, path) },
+			"file": func(object, key string) (string, error) {
+				return rendered.field(object, "{.data."+strings.ReplaceAll(key, ".", `\.`)+"}")
 			},
-			"get": func(_ *script.Script, args []string) (string, error) { return rendered.field(args[0], args[1]) },
-			"file": func(_ *script.Script, args []string) (string, error) {
-				return rendered.field(args[0], "{.data."+strings.ReplaceAll(args[1], ".", `\.`)+"}")
-			},
-			"run": func(_ *script.Script, args []string) (string, error) {
-				out, errs, err := tool(args[0], args[1:]...)
+			"run": func(name string, args ...string) (string, error) {
+				out, errs, err := tool(name, args...)
 				if err != nil {
 					err = fmt.Errorf("%w\n%s%s", err, out, errs)
 				}
 				return out, err
 			},
-			"image": func(s *script.Script, args []string) (string, error) { return build(s.Getenv("WORK"), args...) },
-		}, err
+			"image": func(s *script.Script, args ...string) (string, error) { return build(s.Getenv("WORK"), args...) },
+		}), err
 	}})
 }
 
