@@ -1,6 +1,7 @@
 package proxier
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/follow"
+	"github.com/nftproxy/nftproxy/proxier/history"
 	"github.com/nftproxy/nftproxy/proxier/metric"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
@@ -22,6 +24,7 @@ type shared struct {
 	tracker   *tracker
 	node      *nodeTracker
 	metrics   *metrics
+	history   *history.Log
 	followers *follow.Followers // nil before setUp
 	patience  time.Duration     // queryPatience, except in tests
 	unsynced  atomic.Int32      // number of families without a successful sync
@@ -38,9 +41,10 @@ type family struct {
 	wake    chan struct{}
 	queries chan func() // the loop runs them between syncs
 	// triggers are the times of changes that no sync has made effective yet.
-	triggers []time.Time
-	lastSync atomic.Pointer[SyncStatus]  // nil before the first
-	stats    atomic.Pointer[table.Stats] // of the last publish
+	triggers  []time.Time
+	lastSync  atomic.Pointer[SyncStatus]  // nil before the first
+	lastWrite atomic.Pointer[SyncStatus]  // the last one that wrote
+	stats     atomic.Pointer[table.Stats] // of the last publish
 }
 
 func newFamily(s *shared, t *table.Table) *family {
@@ -92,6 +96,17 @@ func signal(to chan<- struct{}) {
 // Committed implements table.Observer.
 func (all *families) Committed(c *table.Commit) { all.of(c.Family).followers.Committed(c) }
 
+// Refused implements table.Observer.
+func (all *families) Refused(r table.Refusal) { all.of(r.Family).followers.Refused(r) }
+
+// Repaired implements table.Observer.
+func (all *families) Repaired(f nft.Family, d *keep.Damage) { all.of(f).followers.Repaired(f, d) }
+
+// Blamed implements table.Observer.
+func (all *families) Blamed(f nft.Family, processes []string) {
+	all.of(f).followers.Blamed(f, processes)
+}
+
 // Synced implements table.Observer.
 func (all *families) Synced(r keep.SyncResult) { all.of(r.Family).ended(r) }
 
@@ -103,6 +118,13 @@ func (f *family) ended(r keep.SyncResult) {
 		last.Error = r.Err.Error()
 	}
 	f.lastSync.Store(last)
+	entries := f.followers.Synced(r)
+	if r.Transactions > 0 {
+		last.Transactions, last.Rows = r.Transactions, r.Rows
+		last.Changes = slices.Clone(entries[:min(len(entries), maxSyncChanges)])
+		last.MoreChanges = len(entries) - len(last.Changes)
+		f.lastWrite.Store(last)
+	}
 	if r.Err == nil {
 		f.metrics.programmed(r.Family, f.triggers)
 		f.triggers = f.triggers[:0]

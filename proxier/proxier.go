@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ejector"
 	"github.com/nftproxy/nftproxy/proxier/follow"
+	"github.com/nftproxy/nftproxy/proxier/history"
 	"github.com/nftproxy/nftproxy/proxier/localhost"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
@@ -76,6 +77,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		events:    newEventLog(config.Events),
 		node:      newNodeTracker(&config),
 		metrics:   newMetrics(families...),
+		history:   history.New(),
 		patience:  queryPatience,
 		allSynced: make(chan struct{}),
 	}}
@@ -101,7 +103,7 @@ func (p *Proxier) setUp(families []nft.Family) (err error) {
 	}
 	p.followers, err = follow.New(follow.Config{
 		NodeName: p.config.NodeName, Rules: p.config.Rules, Events: p.events, Metrics: p.metrics.Set,
-		Healthy: p.Healthy,
+		Healthy: p.Healthy, History: p.history,
 	}, families...)
 	if err != nil {
 		return err
@@ -219,6 +221,10 @@ func (p *Proxier) Synced() <-chan struct{} { return p.allSynced }
 // according to its Node object. Any goroutine can call it.
 func (p *Proxier) NodeEligible() bool { return p.node.eligible.Load() }
 
+// History returns what happened to the service ports and tables. Any goroutine
+// can call it.
+func (p *Proxier) History(q history.Query) []history.Entry { return p.history.Entries(q, time.Now()) }
+
 // Status describes the Proxier. It does not wait for a sync: the numbers of the
 // tables come from the last publish. Any goroutine can call it.
 func (p *Proxier) Status() Status {
@@ -236,7 +242,7 @@ func (p *Proxier) Status() Status {
 		h, waitingSince := family.health.state()
 		s.Families[i] = FamilyStatus{
 			Family: family.table.Family(), Healthy: h.Healthy, Synced: h.LastUpdated, WaitingSince: waitingSince,
-			LastSync: family.lastSync.Load(), Stats: *family.stats.Load(),
+			LastSync: family.lastSync.Load(), LastWrite: family.lastWrite.Load(), Stats: *family.stats.Load(),
 		}
 	}
 	return s

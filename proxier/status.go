@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/history"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -56,6 +57,8 @@ type FamilyStatus struct {
 	WaitingSince time.Time `json:"waitingSince,omitzero"`
 	// LastSync is the last sync that ended, nil before the first.
 	LastSync *SyncStatus `json:"lastSync,omitempty"`
+	// LastWrite is the last sync that wrote something, nil before the first.
+	LastWrite *SyncStatus `json:"lastWrite,omitempty"`
 	table.Stats
 }
 
@@ -70,4 +73,14 @@ type SyncStatus struct {
 	Whole bool `json:"whole"`
 	// Error is the error of a sync that failed.
 	Error string `json:"error,omitempty"`
+	// Transactions and Rows are the numbers of transactions and rows that the
+	// sync wrote. Changes are the first entries of the history about it,
+	// MoreChanges is the number of the others.
+	Transactions int             `json:"transactions,omitempty"`
+	Rows         int             `json:"rows,omitempty"`
+	Changes      []history.Entry `json:"changes,omitempty"`
+	MoreChanges  int             `json:"moreChanges,omitempty"`
 }
+
+// maxSyncChanges is the number of entries of the history in a SyncStatus.
+const maxSyncChanges = 3

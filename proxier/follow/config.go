@@ -2,6 +2,7 @@ package follow
 
 import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/history"
 	"github.com/nftproxy/nftproxy/proxier/metric"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
@@ -17,6 +18,8 @@ type Config struct {
 	// Healthy reports whether the tables are up to date. Health checks fail
 	// while it returns false.
 	Healthy func() bool
+	// History gets what happens to the tables.
+	History *history.Log
 	// Metrics gets the metrics of the followers.
 	Metrics *metric.Set
 }

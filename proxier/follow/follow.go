@@ -1,6 +1,7 @@
 // Package follow does what follows the commits of tables. Each of its subjects
 // is a follower with a file and a state of its own, and creates its metrics:
 //
+//	changes.go             entries of the history
 //	healthchecks.go        answers on health-check NodePorts
 //	balance.go             events about hashes and weights without effect
 //	ejections.go           events about endpoints that are ejected
@@ -23,8 +24,10 @@ import (
 
 	"github.com/nftproxy/nftproxy/healthcheck/connlimit"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/history"
 	"github.com/nftproxy/nftproxy/proxier/localhost"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
@@ -34,6 +37,8 @@ type Followers struct {
 	following map[nft.Family][]follower // in the order in which they get a commit
 	localhost map[nft.Family]*localhostPorts
 	missing   *missingEndpoints // nil unless their connections are reset
+	changes   map[nft.Family]*changes
+	history   *history.Log
 }
 
 // New returns the followers of the tables of these families. It connects to the
@@ -44,7 +49,10 @@ func New(config Config, families ...nft.Family) (*Followers, error) {
 		return nil, err
 	}
 	reader := &counterReader{conn: conn}
-	f := &Followers{following: make(map[nft.Family][]follower), localhost: make(map[nft.Family]*localhostPorts)}
+	f := &Followers{
+		following: make(map[nft.Family][]follower), localhost: make(map[nft.Family]*localhostPorts),
+		changes: make(map[nft.Family]*changes), history: config.History,
+	}
 	f.add(reader)
 	limit := newLocalhostLimit()
 	ejections := config.Metrics.FamilyCounter("nftproxy_ejections_total",
@@ -73,6 +81,8 @@ func New(config Config, families ...nft.Family) (*Followers, error) {
 func (f *Followers) addForFamily(
 	config *Config, family nft.Family, reader *counterReader, limit *connlimit.Limit[uint16],
 ) error {
+	f.changes[family] = &changes{log: config.History}
+	f.add(f.changes[family], family)
 	checks, err := newHealthChecks(config)
 	f.add(checks, family)
 	f.add(newBalanceEvents(config.Events), family)
@@ -104,6 +114,24 @@ func (f *Followers) Committed(c *table.Commit) {
 	for _, one := range f.following[c.Family] {
 		one.committed(c)
 	}
+}
+
+// Refused, Synced, Repaired and Blamed pass on what happened to a table. They
+// are called as table.Observer specifies. Synced returns the entries of the
+// history about the sync, which are valid until the next commit.
+func (f *Followers) Refused(r table.Refusal) { f.changes[r.Family].refused(r) }
+
+// Synced is described at Refused.
+func (f *Followers) Synced(r keep.SyncResult) []history.Entry { return f.changes[r.Family].synced(r) }
+
+// Repaired is described at Refused.
+func (f *Followers) Repaired(family nft.Family, d *keep.Damage) {
+	f.changes[family].repaired(family, d)
+}
+
+// Blamed is described at Refused.
+func (f *Followers) Blamed(family nft.Family, processes []string) {
+	f.history.Blame(family, processes...)
 }
 
 // ReplaceSlice is called with each new version of an EndpointSlice, before a

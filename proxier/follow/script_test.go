@@ -134,7 +134,10 @@ func (o observer) Committed(c *table.Commit) {
 	}
 }
 
-func (observer) Synced(keep.SyncResult) {}
+func (observer) Refused(table.Refusal)             {}
+func (observer) Synced(keep.SyncResult)            {}
+func (observer) Repaired(nft.Family, *keep.Damage) {}
+func (observer) Blamed(nft.Family, []string)       {}
 
 // apply passes the Services of a file.
 func (s *story) apply(sc *script.Script, args []string) (string, error) {

@@ -10,7 +10,8 @@
 // E. L. Hahne, "Dynamic queue length thresholds for shared-memory packet
 // switches", 1998.
 //
-// [Part] divides things when all wishes are known at once.
+// [Part] divides things when all wishes are known at once. [Recent] keeps the
+// last things of all namespaces, and forgets those of the one that has most.
 package share
 
 import (

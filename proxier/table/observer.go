@@ -15,9 +15,25 @@ type Observer interface {
 	// Committed is called after each transaction that changed Services or this
 	// node. It must not keep or modify the Commit.
 	Committed(*Commit)
+	// Refused is called once when a service port can no longer be updated, in
+	// a sync.
+	Refused(Refusal)
 	// Synced is called at the end of each sync, also of one that repairs the
-	// table.
+	// whole table.
 	Synced(keep.SyncResult)
+	// Repaired is called after a repair of rows or chains, which is no sync.
+	Repaired(nft.Family, *keep.Damage)
+	// Blamed is called with the processes that keep changing a table, by
+	// another goroutine.
+	Blamed(f nft.Family, processes []string)
+}
+
+// Refusal is a service port that can no longer be updated, and why.
+type Refusal struct {
+	Family  nft.Family
+	Service cluster.ServiceName
+	Port    cluster.ServicePort
+	Why     error
 }
 
 // Commit describes a transaction that the kernel carried out.

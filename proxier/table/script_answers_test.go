@@ -63,6 +63,15 @@ func (a *answers) Committed(c *table.Commit) {
 	}
 }
 
+// Refused implements table.Observer.
+func (a *answers) Refused(table.Refusal) {}
+
+// Repaired implements table.Observer.
+func (a *answers) Repaired(nft.Family, *keep.Damage) {}
+
+// Blamed implements table.Observer.
+func (a *answers) Blamed(nft.Family, []string) {}
+
 // Synced implements table.Observer.
 func (a *answers) Synced(r keep.SyncResult) {
 	text := "update"

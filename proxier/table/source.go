@@ -141,6 +141,9 @@ func (s source) Refused(o keep.Owner, why error) {
 	s.t.stats.Refusals++
 	const format = "Service port %s cannot be updated; it keeps its last rules, or rejects connections: %v"
 	s.t.record(cluster.NewEvent(p.service.spec, reason, fmt.Sprintf(format, p, why)))
+	if o := s.t.config.Observer; o != nil {
+		o.Refused(Refusal{s.t.Family(), p.service.name, p.port, why})
+	}
 }
 
 // Cost implements keep.Source.
@@ -227,6 +230,20 @@ func (s source) Chain(id uint32) (*nft.Chain, nft.Row) { return s.t.rules.Balanc
 func (s source) Synced(r keep.SyncResult) {
 	if o := s.t.config.Observer; o != nil {
 		o.Synced(r)
+	}
+}
+
+// Repaired implements keep.Source.
+func (s source) Repaired(d *keep.Damage) {
+	if o := s.t.config.Observer; o != nil {
+		o.Repaired(s.t.Family(), d)
+	}
+}
+
+// Blamed implements keep.Source.
+func (s source) Blamed(processes []string) {
+	if o := s.t.config.Observer; o != nil {
+		o.Blamed(s.t.Family(), processes)
 	}
 }
 

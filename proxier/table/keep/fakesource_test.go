@@ -199,6 +199,8 @@ func (f *firewall) Begin()                        { f.stays = nil }
 func (f *firewall) Stays(o keep.Owner)            { f.stays = append(f.stays, o.String()) }
 func (f *firewall) Refused(o keep.Owner, _ error) { f.refused = append(f.refused, o.String()) }
 func (f *firewall) Synced(keep.SyncResult)        {}
+func (f *firewall) Repaired(*keep.Damage)         {}
+func (f *firewall) Blamed([]string)               {}
 
 // wanted is what Diff compares the table with. Each rule is a group.
 type wanted struct{ f *firewall }

@@ -81,7 +81,7 @@ func (k *Keeper) Kernel() Kernel { return k.kernel }
 // Sync writes what changed. Its cost depends on the number of changes. If the
 // kernel may not have what was committed, Sync writes everything. Otherwise
 // changes can wait for their turns (see Next).
-func (k *Keeper) Sync() error { return k.sync("changes") }
+func (k *Keeper) Sync() error { return k.sync(CauseChanges) }
 
 // Resync syncs like Sync, and also tries again what the kernel refused. Check
 // repairs what other programs changed; Resync does not.
@@ -90,7 +90,7 @@ func (k *Keeper) Resync() error {
 		k.Touch(o)
 	}
 	k.leftovers.retry()
-	return k.sync("periodic")
+	return k.sync(CausePeriodic)
 }
 
 // sync syncs because of a cause. A doubt takes precedence over it.
@@ -142,12 +142,17 @@ func (k *Keeper) Rest() time.Duration { return k.rest }
 
 // timed runs a sync and passes its result to the source.
 func (k *Keeper) timed(cause string, sync func() error) error {
-	start, rewrites, full := time.Now(), k.Rewrites, k.doubt != ""
+	start, before, full := time.Now(), k.Totals, k.doubt != ""
 	err := sync()
-	full = full || k.Rewrites != rewrites || k.doubt != ""
-	k.source.Synced(SyncResult{
-		Family: k.table.Family, Cause: cause, Duration: time.Since(start), Full: full, Err: err,
-	})
+	r := SyncResult{
+		Family: k.table.Family, Cause: cause, Duration: time.Since(start), Err: err,
+		Full:         full || k.Rewrites != before.Rewrites || k.doubt != "",
+		Transactions: k.Transactions - before.Transactions, Rows: k.RowsWritten - before.RowsWritten,
+	}
+	if r.Full {
+		r.Rewrite, r.Why = k.cause, k.why
+	}
+	k.source.Synced(r)
 	return err
 }
 

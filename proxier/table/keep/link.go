@@ -39,9 +39,11 @@ type link struct {
 	// Keeper.
 	seen int
 	// doubt is the reason why the kernel may not have what was committed, ""
-	// without doubt. cause is the cause of the rewrite that follows.
+	// without doubt. cause and why are the cause and the reason of the rewrite
+	// that follows, or of the last one.
 	doubt string
 	cause RewriteCause
+	why   string
 	Totals
 }
 
@@ -81,7 +83,7 @@ type Totals struct {
 func (l *link) name() string { return l.table.Family.String() + " " + l.table.Name }
 
 // Distrust makes the next sync write everything. why is a reason for the log.
-func (l *link) Distrust(cause RewriteCause, why string) { l.doubt, l.cause = why, cause }
+func (l *link) Distrust(cause RewriteCause, why string) { l.doubt, l.cause, l.why = why, cause, why }
 
 // resetBatch begins a new batch. With isolate, rows of different owners are in
 // different messages.

@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -46,10 +47,10 @@ func (m *monitor) close() error {
 	return nil
 }
 
-// nameOthers listens for a moment, in the background, and logs the other
-// processes that commit to nf_tables. ours are the netlink ports of this
-// process, as keys.
-func (m *monitor) nameOthers(ours *sync.Map) {
+// nameOthers listens for a moment, in the background, logs the other processes
+// that commit to nf_tables, and passes them to a function. ours are the netlink
+// ports of this process, as keys.
+func (m *monitor) nameOthers(ours *sync.Map, found func(processes []string)) {
 	inner := m.inner
 	if inner == nil || !m.busy.TryLock() {
 		return
@@ -61,10 +62,15 @@ func (m *monitor) nameOthers(ours *sync.Map) {
 			klog.ErrorS(err, "Failed to find out which program changes the table")
 			return
 		}
+		var processes []string
 		for _, p := range others {
 			if _, own := ours.Load(p.Port); !own {
+				processes = append(processes, fmt.Sprintf("%s (process %d)", p.Name, p.PID))
 				klog.InfoS("Another process commits to nf_tables", "process", p.Name, "pid", p.PID)
 			}
+		}
+		if len(processes) > 0 {
+			found(processes)
 		}
 	}()
 }

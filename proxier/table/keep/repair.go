@@ -33,7 +33,7 @@ func (k *writer) countRepair(d *Damage, now time.Time) {
 	if again {
 		klog.InfoS("Another program keeps changing the table; is a second service proxy running on this node?",
 			"table", k.name(), "nextRepairAfter", k.repairs.pause)
-		k.monitor.nameOthers(&k.generation.ports)
+		k.monitor.nameOthers(&k.generation.ports, k.source.Blamed)
 	}
 }
 
@@ -98,6 +98,7 @@ func (k *writer) commitRepair(d *Damage) error {
 		return d
 	}
 	k.countRepair(d, now)
+	k.source.Repaired(d)
 	k.verified = -1 // the next Check counts the rows: there may be another one in place of a lost one
 	return nil
 }

@@ -66,8 +66,14 @@ type Source interface {
 	Refused(o Owner, why error)
 	// Committed is called after each transaction. It must not keep the Commit.
 	Committed(*Commit)
-	// Synced is called at the end of each sync and repair.
+	// Synced is called at the end of each sync, also of one that repairs the
+	// whole table.
 	Synced(SyncResult)
+	// Repaired is called after a repair of rows or chains, which is no sync.
+	Repaired(*Damage)
+	// Blamed is called with the processes that keep changing the table, by
+	// another goroutine than the Keeper's.
+	Blamed(processes []string)
 }
 
 // Owner has content in the table. Its results do not change.
@@ -114,14 +120,26 @@ type Change struct {
 	Before, Next Content
 }
 
+// Causes of syncs that do not write the whole table.
+const (
+	CauseChanges  = "changes"
+	CausePeriodic = "periodic"
+)
+
 // SyncResult describes a sync that ended.
 type SyncResult struct {
 	Family nft.Family
-	// Cause is why the sync ran: changes, periodic, or the reason to write the
-	// whole table.
+	// Cause is why the sync ran: CauseChanges, CausePeriodic, or the reason to
+	// write the whole table.
 	Cause    string
 	Duration time.Duration
 	// Full reports whether the sync wrote, or tried to write, the whole table.
 	Full bool
-	Err  error
+	// Rewrite is the cause of the rewrite, and Why its reason, if Full is set.
+	Rewrite RewriteCause
+	Why     string
+	// Transactions and Rows are the numbers of transactions and rows that were
+	// written.
+	Transactions, Rows int
+	Err                error
 }

@@ -97,6 +97,6 @@ func (k *writer) finishHeld() error {
 // the next sync is an update again.
 func (k *writer) rewriteAfter(err error) error {
 	klog.InfoS("Update failed; writing the whole table", "table", k.name(), "err", err)
-	k.cause = RewriteFailure
+	k.cause, k.why = RewriteFailure, err.Error()
 	return k.rewrite()
 }
