@@ -5,6 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -83,4 +88,54 @@ func BenchmarkManySlices(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkChange measures the CPU time of a change from the event of the API
+// to its followers: an endpoint of one of 200 Services is replaced.
+func BenchmarkChange(b *testing.B) {
+	tabletest.NewNamespace(b)
+	p := newTestProxier(b, sampleConfig(), nft.IPv4)
+	p.sink.SetNode(tabletest.Node())
+	for i := range 200 {
+		svc := tabletest.NumberedService(i)
+		p.sink.SetService(svc)
+		for e := range tabletest.ManyEndpoints {
+			tabletest.SetEndpoint(p.families[0].table, svc.Name, tabletest.NumberedEndpoint(i, e))
+		}
+	}
+	p.OnServiceSynced()
+	p.OnEndpointSlicesSynced()
+	loop := syncLoop{family: p.families[0]}
+	loop.attempt("Sync", loop.table.Sync)
+	name := tabletest.NumberedService(77).Name
+	var slices [2]*discoveryv1.EndpointSlice
+	for i := range slices {
+		slices[i] = &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: name.Namespace, Name: "slice", Labels: map[string]string{discoveryv1.LabelServiceName: name.Name},
+			},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}},
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{fmt.Sprint("10.99.0.", i+1)}}},
+		}
+	}
+	b.ReportAllocs()
+	start, transactions := cpuTime(b), loop.table.Stats().Transactions
+	for i := 0; b.Loop(); i++ {
+		p.OnEndpointSliceUpdate(slices[i&1], slices[i&1^1])
+		loop.attempt("Sync", loop.table.Sync)
+	}
+	if n := loop.table.Stats().Transactions - transactions; n < b.N {
+		b.Errorf("%d changes caused %d transactions", b.N, n)
+	}
+	b.ReportMetric(float64((cpuTime(b)-start).Nanoseconds())/1000/float64(b.N), "cpu-µs/op")
+}
+
+// cpuTime returns the CPU time of the process.
+func cpuTime(b *testing.B) time.Duration {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

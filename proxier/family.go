@@ -1,7 +1,6 @@
 package proxier
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -113,16 +112,14 @@ func (all *families) Synced(r keep.SyncResult) { all.of(r.Family).ended(r) }
 // ended records a sync.
 func (f *family) ended(r keep.SyncResult) {
 	f.metrics.synced(r)
-	last := &SyncStatus{Ended: time.Now(), Seconds: r.Duration.Seconds(), Cause: r.Cause, Whole: r.Full}
+	last := &SyncStatus{Ended: r.Ended, Seconds: r.Duration.Seconds(), Cause: r.Cause, Whole: r.Full}
 	if r.Err != nil {
 		last.Error = r.Err.Error()
 	}
 	f.lastSync.Store(last)
-	entries := f.followers.Synced(r)
+	f.followers.Synced(r)
 	if r.Transactions > 0 {
 		last.Transactions, last.Rows = r.Transactions, r.Rows
-		last.Changes = slices.Clone(entries[:min(len(entries), maxSyncChanges)])
-		last.MoreChanges = len(entries) - len(last.Changes)
 		f.lastWrite.Store(last)
 	}
 	if r.Err == nil {

@@ -244,6 +244,11 @@ func (p *Proxier) Status() Status {
 			Family: family.table.Family(), Healthy: h.Healthy, Synced: h.LastUpdated, WaitingSince: waitingSince,
 			LastSync: family.lastSync.Load(), LastWrite: family.lastWrite.Load(), Stats: *family.stats.Load(),
 		}
+		if p.followers != nil {
+			f, n := &s.Families[i], 0
+			f.LastChanges, n = p.followers.LastChanges(f.Family, maxLastChanges)
+			f.MoreChanges = n - len(f.LastChanges)
+		}
 	}
 	return s
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/history"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
@@ -46,6 +47,7 @@ import (
 //	query FAMILY             asks the loop for its Services
 //	ports FAMILY             prints the ports of the addresses in the kernel
 //	status, health, events   prints what these functions return; events once
+//	history [NAMESPACE/NAME] prints the history, without times
 //	metrics NAME…            prints metrics
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{
@@ -61,6 +63,7 @@ func TestScripts(t *testing.T) {
 				"request": s.request, "fail": s.fail, "hang": s.hang, "work": s.work, "patience": s.setPatience,
 				"commits": s.commits, "handover": s.handover, "node": s.node, "query": s.query, "ports": ports,
 				"status": s.status, "health": s.health, "events": s.events, "metrics": s.metrics,
+				"history": s.history,
 			}, nil
 		},
 	})
@@ -314,6 +317,12 @@ func (s *story) status(*script.Script, []string) (string, error) {
 		if l := f.LastSync; l != nil {
 			text += fmt.Sprintf("  last sync: %s, whole %v, %s\n", l.Cause, l.Whole, cmp.Or(l.Error, "success"))
 		}
+		if l := f.LastWrite; l != nil {
+			text += fmt.Sprintf("  last write: %s, %d rows\n", l.Cause, l.Rows)
+		}
+		for _, e := range f.LastChanges {
+			text += fmt.Sprintf("    %s: %s\n", e.Subject(), e.Text())
+		}
 	}
 	return text, nil
 }
@@ -340,6 +349,18 @@ func (s *story) events(*script.Script, []string) (text string, err error) {
 		text += fmt.Sprintf("%s %s/%s %s: %s\n", e.Kind, e.Namespace, e.Name, e.Reason, e.Note)
 	}
 	s.recorded = nil
+	return text, nil
+}
+
+func (s *story) history(_ *script.Script, args []string) (text string, err error) {
+	var q history.Query
+	if len(args) > 0 {
+		q.Namespace, q.Name, _ = strings.Cut(args[0], "/")
+	}
+	for _, e := range s.p.History(q) {
+		line := fmt.Sprintln(e.Family.Name(), e.Cause, e.Subject()+":", e.Text())
+		text += regexp.MustCompile(` in [\d.]+m?s\)`).ReplaceAllString(line, ")")
+	}
 	return text, nil
 }
 

@@ -59,6 +59,11 @@ type FamilyStatus struct {
 	LastSync *SyncStatus `json:"lastSync,omitempty"`
 	// LastWrite is the last sync that wrote something, nil before the first.
 	LastWrite *SyncStatus `json:"lastWrite,omitempty"`
+	// LastChanges are the first entries of the history about the last sync that
+	// changed something that people look for, MoreChanges is the number of the
+	// others.
+	LastChanges []history.Entry `json:"lastChanges,omitempty"`
+	MoreChanges int             `json:"moreChanges,omitempty"`
 	table.Stats
 }
 
@@ -74,13 +79,10 @@ type SyncStatus struct {
 	// Error is the error of a sync that failed.
 	Error string `json:"error,omitempty"`
 	// Transactions and Rows are the numbers of transactions and rows that the
-	// sync wrote. Changes are the first entries of the history about it,
-	// MoreChanges is the number of the others.
-	Transactions int             `json:"transactions,omitempty"`
-	Rows         int             `json:"rows,omitempty"`
-	Changes      []history.Entry `json:"changes,omitempty"`
-	MoreChanges  int             `json:"moreChanges,omitempty"`
+	// sync wrote.
+	Transactions int `json:"transactions,omitempty"`
+	Rows         int `json:"rows,omitempty"`
 }
 
-// maxSyncChanges is the number of entries of the history in a SyncStatus.
-const maxSyncChanges = 3
+// maxLastChanges is the number of entries of the history in a FamilyStatus.
+const maxLastChanges = 3

@@ -1,7 +1,10 @@
 package follow
 
 import (
+	"cmp"
+	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -25,6 +28,9 @@ type changes struct {
 	ports   int             // that the last write of the whole table wrote
 	changed int             // service ports that the present sync changed
 	began   bool            // a table was written since the start
+
+	mu   sync.Mutex
+	last []history.Entry // of the last sync that has any
 }
 
 // committed compares the plans of a commit.
@@ -39,12 +45,14 @@ func (h *changes) committed(c *table.Commit) {
 		if c.Whole && !h.began {
 			continue
 		}
-		e, ok := difference(change)
-		if !ok {
-			continue
+		h.entries = append(h.entries, history.Entry{Kind: history.Change})
+		last := len(h.entries) - 1
+		differs := compare(change, &h.entries[last])
+		if differs {
+			h.changed++
 		}
-		if h.changed++; len(h.entries) < maxChanges {
-			h.entries = append(h.entries, e)
+		if !differs || last >= maxChanges {
+			h.entries = h.entries[:last]
 		}
 	}
 	h.began = h.began || c.Whole
@@ -57,10 +65,8 @@ func (h *changes) refused(r table.Refusal) {
 	})
 }
 
-// synced records the sync that ended. It returns its entries, which are valid
-// until the next commit.
-func (h *changes) synced(r keep.SyncResult) []history.Entry {
-	cause := causeOf(r)
+// synced records the sync that ended.
+func (h *changes) synced(r keep.SyncResult) {
 	switch {
 	case r.Err != nil:
 		h.add(history.Entry{Kind: history.Failure, Reason: r.Err.Error()})
@@ -69,77 +75,90 @@ func (h *changes) synced(r keep.SyncResult) []history.Entry {
 	case h.changed > maxChanges:
 		h.add(history.Entry{Kind: history.Change, Changed: h.changed})
 	}
-	now := time.Now()
+	if len(h.entries) == 0 {
+		return
+	}
 	for i := range h.entries {
 		e := &h.entries[i]
-		e.Time, e.Family, e.Cause, e.Seconds = now, r.Family, cause, r.Duration.Seconds()
-		h.log.Record(*e)
+		e.Time, e.Family, e.Cause, e.Seconds = r.Ended, r.Family, causeOf(e.Kind, r), r.Duration.Seconds()
+		h.log.Record(e)
 	}
-	entries := h.entries
-	h.entries, h.changed = h.entries[:0], 0
-	return entries
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last, h.entries, h.changed = h.entries, h.last[:0], 0
+}
+
+// lastEntries returns the first entries of the last sync that has any, and the
+// number of all. Any goroutine can call it.
+func (h *changes) lastEntries(limit int) (first []history.Entry, n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.last[:min(len(h.last), limit)]), len(h.last)
 }
 
 // add adds an entry before the others of the sync.
 func (h *changes) add(e history.Entry) { h.entries = slices.Insert(h.entries, 0, e) }
 
-// causeOf returns the cause of a sync.
-func causeOf(r keep.SyncResult) history.Cause {
+// causeOf returns the cause of an entry about a sync. The writing of a whole
+// table changes no service port by itself.
+func causeOf(kind history.Kind, r keep.SyncResult) history.Cause {
 	switch {
-	case !r.Full && r.Cause == keep.CausePeriodic:
+	case r.Full && kind != history.Change:
+		return causes[r.Rewrite]
+	case r.Cause == keep.CausePeriodic:
 		return history.ByResync
-	case !r.Full:
-		return history.ByChange
 	}
-	return map[keep.RewriteCause]history.Cause{
-		keep.RewriteStart: history.ByRestart, keep.RewriteNode: history.ByNode, keep.RewriteFailure: history.ByFailure,
-		keep.RewriteDamage: history.ByRepair, keep.RewriteUnused: history.ByUnused,
-	}[r.Rewrite]
+	return history.ByChange
+}
+
+var causes = map[keep.RewriteCause]history.Cause{
+	keep.RewriteStart: history.ByRestart, keep.RewriteNode: history.ByNode, keep.RewriteFailure: history.ByFailure,
+	keep.RewriteDamage: history.ByRepair, keep.RewriteUnused: history.ByUnused,
 }
 
 // repaired records a repair of rows.
 func (h *changes) repaired(f nft.Family, d *keep.Damage) {
-	h.log.Record(history.Entry{
+	h.log.Record(&history.Entry{
 		Time: time.Now(), Family: f, Kind: history.Repair, Cause: history.ByRepair, Reason: d.Error(),
 	})
 }
 
-// difference returns the entry of a change. ok is false if the change is none
-// that people look for.
-func difference(change table.PortChange) (e history.Entry, ok bool) {
+// compare enters into e what changed. It returns false if that is nothing that
+// people look for.
+func compare(change table.PortChange, e *history.Entry) bool {
 	before, after := change.Before, change.After
-	if before == nil && after == nil {
-		return e, false
+	named := cmp.Or(after, before)
+	if named == nil {
+		return false
 	}
-	e = history.Entry{Kind: history.Change, Added: before == nil, Removed: after == nil}
-	none := new(ruleset.Plan)
-	if before == nil {
-		before = none
-	}
-	if after == nil {
-		after = none
-	}
-	named := after
-	if after == none {
-		named = before
-	}
+	e.Added, e.Removed = before == nil, after == nil
 	e.Service, e.Port, e.Protocol = named.Service.Name, named.Port.Name, named.Port.Protocol
+	if e.Added {
+		before = &nothing
+	}
+	if e.Removed {
+		after = &nothing
+	}
 	e.Usable = len(after.Cluster)
-	e.Endpoints.Removed, e.Endpoints.Added = compare(before.Cluster, after.Cluster, ruleset.Target.AddrPort)
-	e.Frontends.Removed, e.Frontends.Added = frontendTexts(compare(before.Frontends, after.Frontends, frontendOf))
-	if before != none && after != none {
+	e.Endpoints.Removed, e.Endpoints.Added = differences(before.Cluster, after.Cluster, endpointOf)
+	e.Frontends.Removed, e.Frontends.Added = frontendTexts(differences(before.Frontends, after.Frontends, frontendOf))
+	if !e.Added && !e.Removed {
 		e.Settings = settings(before, after)
 		if e.Endpoints.IsZero() && !slices.EqualFunc(before.Local, after.Local, sameEndpoint) {
 			e.Settings = append(e.Settings, "endpoints on this node")
 		}
 	}
-	ok = e.Added || e.Removed || !e.Endpoints.IsZero() || !e.Frontends.IsZero() || e.Settings != nil
-	return e, ok
+	return e.Added || e.Removed || !e.Endpoints.IsZero() || !e.Frontends.IsZero() || e.Settings != nil
 }
+
+// nothing stands for no plan.
+var nothing ruleset.Plan
 
 func sameEndpoint(a, b ruleset.Target) bool { return a.AddrPort() == b.AddrPort() }
 
-func frontendOf(f ruleset.ServedFrontend) ruleset.Frontend { return f.Frontend }
+func endpointOf(t *ruleset.Target) netip.AddrPort { return t.AddrPort() }
+
+func frontendOf(f *ruleset.ServedFrontend) ruleset.Frontend { return f.Frontend }
 
 // frontendTexts returns the frontends as texts.
 func frontendTexts(removed, added []ruleset.Frontend) (removedTexts, addedTexts []string) {
@@ -152,21 +171,28 @@ func frontendTexts(removed, added []ruleset.Frontend) (removedTexts, addedTexts 
 	return texts(removed), texts(added)
 }
 
-// compare returns the keys that only one of two lists has. Most are at the same
-// place in both.
-func compare[T any, K comparable](before, after []T, key func(T) K) (removed, added []K) {
+// differences returns the keys that only one of two lists has. Most are at the
+// same place in both.
+func differences[T any, K comparable](before, after []T, key func(*T) K) (removed, added []K) {
 	for i := range max(len(before), len(after)) {
-		if i < len(before) && i < len(after) && key(before[i]) == key(after[i]) {
+		var a, b K
+		if i < len(before) {
+			a = key(&before[i])
+		}
+		if i < len(after) {
+			b = key(&after[i])
+		}
+		if a == b {
 			continue
 		}
 		if i < len(before) {
-			removed = append(removed, key(before[i]))
+			removed = append(removed, a)
 		}
 		if i < len(after) {
-			added = append(added, key(after[i]))
+			added = append(added, b)
 		}
 	}
-	if len(removed) == 0 || len(added) == 0 {
+	if len(removed) == 0 || len(added) == 0 || len(removed) == 1 && len(added) == 1 {
 		return removed, added
 	}
 	both := make(map[K]bool, len(removed))

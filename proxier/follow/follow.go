@@ -117,12 +117,11 @@ func (f *Followers) Committed(c *table.Commit) {
 }
 
 // Refused, Synced, Repaired and Blamed pass on what happened to a table. They
-// are called as table.Observer specifies. Synced returns the entries of the
-// history about the sync, which are valid until the next commit.
+// are called as table.Observer specifies.
 func (f *Followers) Refused(r table.Refusal) { f.changes[r.Family].refused(r) }
 
 // Synced is described at Refused.
-func (f *Followers) Synced(r keep.SyncResult) []history.Entry { return f.changes[r.Family].synced(r) }
+func (f *Followers) Synced(r keep.SyncResult) { f.changes[r.Family].synced(r) }
 
 // Repaired is described at Refused.
 func (f *Followers) Repaired(family nft.Family, d *keep.Damage) {
@@ -132,6 +131,12 @@ func (f *Followers) Repaired(family nft.Family, d *keep.Damage) {
 // Blamed is described at Refused.
 func (f *Followers) Blamed(family nft.Family, processes []string) {
 	f.history.Blame(family, processes...)
+}
+
+// LastChanges returns the first entries of the history about the last sync of a
+// family that has any, and the number of all. Any goroutine can call it.
+func (f *Followers) LastChanges(family nft.Family, limit int) (first []history.Entry, n int) {
+	return f.changes[family].lastEntries(limit)
 }
 
 // ReplaceSlice is called with each new version of an EndpointSlice, before a

@@ -107,11 +107,24 @@ const maxText = 300
 // IsZero reports whether nothing came or went.
 func (d Difference[T]) IsZero() bool { return len(d.Added)+len(d.Removed)+d.More == 0 }
 
+// prepare limits the size of an entry.
+func (e *Entry) prepare() {
+	e.Count = max(e.Count, 1)
+	if len(e.Reason) > maxText {
+		e.Reason = strings.Clone(e.Reason[:maxText]) // without the memory of the rest
+	}
+	e.Endpoints.cut()
+	e.Frontends.cut()
+}
+
 // cut limits the lists.
 func (d *Difference[T]) cut() {
+	if max(len(d.Added), len(d.Removed)) <= maxListed {
+		return
+	}
 	for _, list := range []*[]T{&d.Added, &d.Removed} {
 		if n := len(*list) - maxListed; n > 0 {
-			*list = slices.Clone((*list)[:maxListed]) // without the memory of the rest
+			*list = slices.Clone((*list)[:maxListed])
 			d.More += n
 		}
 	}

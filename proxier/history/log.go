@@ -49,22 +49,20 @@ func New() *Log {
 }
 
 // Record adds an entry. If the last entry about the service port is of the same
-// kind and cause and began less than a minute ago, they become one. The Log
-// keeps the lists of the entry.
-func (l *Log) Record(e Entry) {
+// kind and cause and began less than a minute ago, they become one. The lists
+// of the entry must not be modified after that.
+func (l *Log) Record(e *Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e.Count = max(e.Count, 1)
-	e.Reason = e.Reason[:min(len(e.Reason), maxText)]
-	e.Endpoints.cut()
-	e.Frontends.cut()
-	key := keyOf(&e)
+	e.prepare()
+	key := keyOf(e)
 	if last := l.last[key]; last != nil && e.Time.Sub(last.Time) < burst {
-		last.merge(&e)
+		last.merge(e)
 		return
 	}
-	l.last[key] = &e
-	if gone, ok := l.recent.Add(e.Service.Namespace, &e); ok && l.last[keyOf(gone)] == gone {
+	kept := *e
+	l.last[key] = &kept
+	if gone, ok := l.recent.Add(e.Service.Namespace, &kept); ok && l.last[keyOf(gone)] == gone {
 		delete(l.last, keyOf(gone))
 	}
 }

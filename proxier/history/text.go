@@ -39,7 +39,7 @@ func (e *Entry) what() string {
 		}
 		return "ejected endpoints: " + e.Endpoints.text()
 	case Write:
-		return fmt.Sprintf("wrote the whole table, %d service ports%s", e.ServicePorts, e.changed())
+		return fmt.Sprintf("wrote the whole table (service ports: %d%s)", e.ServicePorts, e.changed())
 	case Repair:
 		return "repaired rows"
 	case Failure:
@@ -51,7 +51,7 @@ func (e *Entry) what() string {
 			parts = append(parts, fmt.Sprintf(format, args...))
 		}
 	}
-	add(e.Changed > 0, "%d service ports changed, of which not all are listed", e.Changed)
+	add(e.Changed > 0, "changed service ports, of which not all are listed: %d", e.Changed)
 	add(e.Added, "added")
 	add(e.Removed, "removed")
 	add(!e.Frontends.IsZero(), "frontends %s", e.Frontends.text())
@@ -64,7 +64,7 @@ func (e *Entry) changed() string {
 	if e.Changed == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", of which %d changed", e.Changed)
+	return fmt.Sprintf(", changed: %d", e.Changed)
 }
 
 // text returns what came and went, such as "+10.0.0.1:80 -10.0.0.2:80".

@@ -30,7 +30,9 @@ type numbered[T any] struct {
 }
 
 // NewRecent returns a Recent of at most n things.
-func NewRecent[T any](n int) *Recent[T] { return &Recent[T]{max: n, names: make(map[string]*recent[T])} }
+func NewRecent[T any](n int) *Recent[T] {
+	return &Recent[T]{max: n, names: make(map[string]*recent[T])}
+}
 
 // Add adds a thing of a namespace. It returns the thing that this displaces; ok
 // is false if there is none.

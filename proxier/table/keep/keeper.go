@@ -144,8 +144,9 @@ func (k *Keeper) Rest() time.Duration { return k.rest }
 func (k *Keeper) timed(cause string, sync func() error) error {
 	start, before, full := time.Now(), k.Totals, k.doubt != ""
 	err := sync()
+	end := time.Now()
 	r := SyncResult{
-		Family: k.table.Family, Cause: cause, Duration: time.Since(start), Err: err,
+		Family: k.table.Family, Cause: cause, Ended: end, Duration: end.Sub(start), Err: err,
 		Full:         full || k.Rewrites != before.Rewrites || k.doubt != "",
 		Transactions: k.Transactions - before.Transactions, Rows: k.RowsWritten - before.RowsWritten,
 	}

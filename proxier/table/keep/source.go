@@ -132,6 +132,7 @@ type SyncResult struct {
 	// Cause is why the sync ran: CauseChanges, CausePeriodic, or the reason to
 	// write the whole table.
 	Cause    string
+	Ended    time.Time
 	Duration time.Duration
 	// Full reports whether the sync wrote, or tried to write, the whole table.
 	Full bool
