@@ -107,7 +107,11 @@ func (all *families) Blamed(f nft.Family, processes []string) {
 }
 
 // Synced implements table.Observer.
-func (all *families) Synced(r keep.SyncResult) { all.of(r.Family).ended(r) }
+func (all *families) Synced(r keep.SyncResult) {
+	f := all.of(r.Family)
+	f.followers.Synced(r)
+	f.ended(r)
+}
 
 // ended records a sync.
 func (f *family) ended(r keep.SyncResult) {
@@ -117,7 +121,6 @@ func (f *family) ended(r keep.SyncResult) {
 		last.Error = r.Err.Error()
 	}
 	f.lastSync.Store(last)
-	f.followers.Synced(r)
 	if r.Transactions > 0 {
 		last.Transactions, last.Rows = r.Transactions, r.Rows
 		f.lastWrite.Store(last)

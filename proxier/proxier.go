@@ -245,9 +245,11 @@ func (p *Proxier) Status() Status {
 			LastSync: family.lastSync.Load(), LastWrite: family.lastWrite.Load(), Stats: *family.stats.Load(),
 		}
 		if p.followers != nil {
-			f, n := &s.Families[i], 0
-			f.LastChanges, n = p.followers.LastChanges(f.Family, maxLastChanges)
-			f.MoreChanges = n - len(f.LastChanges)
+			f := &s.Families[i]
+			first, n := p.followers.LastChanges(f.Family, maxLastChanges)
+			if f.LastWrite != nil && n > 0 && first[0].Time.Equal(f.LastWrite.Ended) {
+				f.LastChanges, f.MoreChanges = first, n-len(first)
+			}
 		}
 	}
 	return s

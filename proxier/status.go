@@ -59,9 +59,8 @@ type FamilyStatus struct {
 	LastSync *SyncStatus `json:"lastSync,omitempty"`
 	// LastWrite is the last sync that wrote something, nil before the first.
 	LastWrite *SyncStatus `json:"lastWrite,omitempty"`
-	// LastChanges are the first entries of the history about the last sync that
-	// changed something that people look for, MoreChanges is the number of the
-	// others.
+	// LastChanges are the first entries of the history about LastWrite,
+	// MoreChanges is the number of the others.
 	LastChanges []history.Entry `json:"lastChanges,omitempty"`
 	MoreChanges int             `json:"moreChanges,omitempty"`
 	table.Stats

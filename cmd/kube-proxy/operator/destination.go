@@ -19,7 +19,7 @@ import (
 )
 
 // destinations are the forms of a destination.
-const destinations = "IP:PORT or svc/NAMESPACE/NAME[:PORT]"
+const destinations = "IP:PORT or SERVICE[:PORT]"
 
 // argument checks that a command has one argument, or none if it is optional.
 func argument(what string, optional bool) cobra.PositionalArgs {
@@ -47,34 +47,32 @@ type serviceRef struct {
 	port string // a number or a name, "" for the only port
 }
 
-// parseDestination parses IP:PORT or svc/NAMESPACE/NAME[:PORT].
-func parseDestination(text string) (destination, error) {
-	for _, prefix := range []string{servicePrefix, "service/"} {
-		if rest, ok := strings.CutPrefix(text, prefix); ok {
-			s, err := parseService(rest)
-			return destination{service: s}, err
-		}
-	}
+// parseDestination parses IP:PORT or the name of a Service, which can have a
+// port.
+func (f *serviceFlags) parseDestination(text string) (to destination, err error) {
 	at, err := netip.ParseAddrPort(text)
 	switch {
 	case err != nil:
-		return destination{}, fmt.Errorf("destination %q is not IP:PORT, [IP]:PORT or svc/NAMESPACE/NAME[:PORT]", text)
+		return f.parseServicePort(text)
 	case at.Port() == 0:
-		return destination{}, fmt.Errorf("destination %s has port 0", text)
+		return to, misusef("destination %s has port 0", text)
 	case at.Addr().Zone() != "" || at.Addr().Is4In6():
-		return destination{}, fmt.Errorf("destination %s is neither a plain IPv4 nor a plain IPv6 address", text)
+		return to, misusef("destination %s is neither a plain IPv4 nor a plain IPv6 address", text)
 	}
 	return destination{at: at}, nil
 }
 
-// parseService parses NAMESPACE/NAME[:PORT].
-func parseService(text string) (*serviceRef, error) {
-	full, port, hasPort := strings.Cut(text, ":")
-	namespace, name, _ := strings.Cut(full, "/")
-	if namespace == "" || name == "" || strings.Contains(name, "/") || (hasPort && port == "") {
-		return nil, fmt.Errorf("destination svc/%s is not svc/NAMESPACE/NAME[:PORT]", text)
+// parseServicePort parses the name of a Service, which can have a port.
+func (f *serviceFlags) parseServicePort(text string) (to destination, err error) {
+	if addr, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+		return to, misusef("destination %q has no port: want %s", text, netip.AddrPortFrom(addr, 80))
 	}
-	return &serviceRef{cluster.ServiceName{Namespace: namespace, Name: name}, port}, nil
+	full, port, hasPort := strings.Cut(text, ":")
+	name, err := f.parseName(full)
+	if err != nil || hasPort && port == "" || strings.Contains(port, ":") {
+		return to, misusef("destination %q is not %s", text, destinations)
+	}
+	return destination{service: &serviceRef{name, port}}, nil
 }
 
 // ports returns the service ports of a destination. An address is the frontend
@@ -82,7 +80,7 @@ func parseService(text string) (*serviceRef, error) {
 func (f *destinationFlags) ports(
 	ctx context.Context, text string,
 ) (ports []table.PortView, service *table.ServiceView, err error) {
-	to, err := parseDestination(text)
+	to, err := f.parseDestination(text)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -99,20 +97,16 @@ func (f *destinationFlags) ports(
 }
 
 // servicePorts asks the proxy for the ports of a Service to which a reference
-// refers: all if it has no port, at least one.
+// refers: all if it has no port, at least one. It completes the reference with
+// the namespace.
 func (f *destinationFlags) servicePorts(
 	ctx context.Context, s *serviceRef,
 ) (found []table.PortView, service *table.ServiceView, err error) {
-	err = fmt.Errorf("%s: %w", s, answer.ErrNoService) // unless an answer follows, it was deleted a moment ago
-	for service, err = range answer.Services.Ask(ctx, &f.client, s.ServiceName) {
-		break
-	}
-	switch {
-	case errors.Is(err, socket.ErrNoProxy):
-		return nil, nil, fmt.Errorf("svc/%s: %w; without one, give an address as IP:PORT", s, err)
-	case err != nil:
+	service, err = f.findService(ctx, s.ServiceName)
+	if err != nil {
 		return nil, nil, err
 	}
+	s.ServiceName = service.ServiceName
 	for _, p := range service.Ports {
 		byName := s.port == "" || s.port == p.Name || s.port == strconv.Itoa(int(p.Port))
 		if byName && (f.protocol == 0 || f.protocol == p.Protocol) {
@@ -124,6 +118,32 @@ func (f *destinationFlags) servicePorts(
 		err = fmt.Errorf("svc/%s has no %s: it has %s", s, wanted, portList(service.Ports))
 	}
 	return found, service, err
+}
+
+// findService asks the proxy for a Service. A name without a namespace must be
+// that of one Service only.
+func (f *serviceFlags) findService(ctx context.Context, name cluster.ServiceName) (*table.ServiceView, error) {
+	var found []*table.ServiceView
+	for s, err := range answer.Services.Ask(ctx, &f.client, name) {
+		switch {
+		case errors.Is(err, socket.ErrNoProxy):
+			return nil, fmt.Errorf("svc/%s: %w; without one, give an address as IP:PORT", nameOf(name), err)
+		case err != nil:
+			return nil, f.explainMissing(ctx, name, err)
+		}
+		found = append(found, s)
+	}
+	switch len(found) {
+	case 0: // it was deleted a moment ago
+		return nil, fmt.Errorf("%s: %w", nameOf(name), answer.ErrNoService)
+	case 1:
+		return found[0], nil
+	}
+	var names []string
+	for _, s := range found {
+		names = append(names, s.ServiceName.String())
+	}
+	return nil, fmt.Errorf("several Services have the name %s: %s", name.Name, strings.Join(names, ", "))
 }
 
 // portList returns the names and numbers of ports.

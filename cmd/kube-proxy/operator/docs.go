@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -37,7 +36,7 @@ func newDocs(version string) *cobra.Command {
 // or, without it, the current one.
 func writeDocs(root *cobra.Command, version, format, dir string) error {
 	if format != formatMan && format != formatMarkdown {
-		return fmt.Errorf("--format %q is unknown: want %s or %s", format, formatMan, formatMarkdown)
+		return misusef("--format %q is unknown: want %s or %s", format, formatMan, formatMarkdown)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -73,12 +73,12 @@ func TestTroubleshootingExample(t *testing.T) {
 
 func TestDocsErrors(t *testing.T) {
 	for commandLine, want := range map[string]string{
-		"docs":                       "docs needs one argument, the directory; got 0",
-		"docs --format html /tmp":    `--format "html" is unknown: want man or markdown`,
-		"docs /dev/null/nftproxy":    "mkdir /dev/null: not a directory",
-		"docs --format man one two ": "docs needs one argument, the directory; got 2",
+		"docs":                       "docs needs one argument, the directory; got 0\nexit code 2",
+		"docs --format html /tmp":    `--format "html" is unknown: want man or markdown` + "\nexit code 2",
+		"docs /dev/null/nftproxy":    "mkdir /dev/null: not a directory\nexit code 1",
+		"docs --format man one two ": "docs needs one argument, the directory; got 2\nexit code 2",
 	} {
-		if got, want := run(strings.Fields(commandLine)...), "nftproxy: "+want+"\nexit code 1\n"; got != want {
+		if got, want := run(strings.Fields(commandLine)...), "nftproxy: "+want+"\n"; got != want {
 			t.Errorf("%s: got %q, want %q", commandLine, got, want)
 		}
 	}

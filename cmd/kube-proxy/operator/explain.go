@@ -3,11 +3,14 @@ package operator
 import (
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/proxier/suggest"
 )
 
 // explainFlags are the flags of the command explain.
@@ -21,7 +24,7 @@ type explainFlags struct {
 func newExplain() *cobra.Command {
 	flags := explainFlags{}
 	cmd := &cobra.Command{
-		Use:   "explain IP:PORT | svc/NAMESPACE/NAME[:PORT]",
+		Use:   "explain IP:PORT | SERVICE[:PORT]",
 		Short: "Explain where a connection to a Service goes",
 		Long: "explain walks the first packet of a hypothetical connection through the rules in the kernel of " +
 			"this node. It prints the endpoints that the connection can reach, or the refusal and its reason, " +
@@ -44,8 +47,9 @@ func newExplain() *cobra.Command {
 			flags.set = cmd.Flags().Changed
 			return flags.run(cmd, args[0])
 		},
-		ValidArgsFunction: completeService(&flags.proxyFlags, servicePrefix),
+		ValidArgsFunction: flags.completePorts,
 	}
+	flags.addNamespace(cmd)
 	flags.addTo(cmd)
 	return cmd
 }
@@ -99,12 +103,38 @@ func (f *explainFlags) parse(text string) (destination, error) {
 		return destination{}, err
 	}
 	if !slices.Contains(frontendNames(), f.frontend) {
-		return destination{}, fmt.Errorf("--frontend %q is unknown: want %s", f.frontend,
+		return destination{}, misusef("--frontend %q is unknown: want %s", f.frontend,
 			strings.Join(frontendNames(), ", "))
 	}
-	to, err := parseDestination(text)
+	if err := f.checkInterface(); err != nil {
+		return destination{}, err
+	}
+	to, err := f.parseDestination(text)
 	if err == nil && to.service == nil && f.set("frontend") {
-		err = fmt.Errorf("--frontend selects the addresses of a Service, but the destination is %s", text)
+		err = misusef("--frontend selects the addresses of a Service, but the destination is %s", text)
 	}
 	return to, err
+}
+
+// checkInterface checks that this node has the interface of the flag
+// --interface.
+func (f *explainFlags) checkInterface() error {
+	if f.iface == "" {
+		return nil
+	}
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, i := range interfaces {
+		names = append(names, i.Name)
+	}
+	if slices.Contains(names, f.iface) {
+		return nil
+	}
+	if meant, ok := suggest.Closest(f.iface, names...); ok {
+		return misusef("--interface %q does not exist on this node; did you mean %s?", f.iface, meant)
+	}
+	return misusef("--interface %q does not exist on this node: it has %s", f.iface, strings.Join(names, ", "))
 }

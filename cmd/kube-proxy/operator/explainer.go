@@ -181,7 +181,7 @@ func (f *explainFlags) compare(
 // address.
 func (f *explainFlags) source(k *explain.Kernel, to netip.Addr) (addr netip.Addr, kind string, err error) {
 	if to.IsLoopback() && f.from != "" && f.from != explain.FromNode {
-		return addr, "", fmt.Errorf("--from %s: only this node can send packets to %s", f.from, to)
+		return addr, "", misusef("--from %s: only this node can send packets to %s", f.from, to)
 	}
 	switch f.from {
 	case "":
@@ -200,7 +200,7 @@ func (f *explainFlags) source(k *explain.Kernel, to netip.Addr) (addr netip.Addr
 		return explain.Outside(nft.FamilyOf(to)), explain.FromOutside, nil
 	}
 	if addr, err = netip.ParseAddr(f.from); err != nil {
-		return addr, "", fmt.Errorf("--from %q is not an address, pod, node or outside", f.from)
+		return addr, "", misusef("--from %q is not an address, pod, node or outside", f.from)
 	}
 	return addr, "", nil
 }

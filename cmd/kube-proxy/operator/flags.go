@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -23,6 +22,7 @@ import (
 type proxyFlags struct {
 	client  socket.Client
 	timeout time.Duration
+	watch   bool // see addWatch
 	output  output
 }
 
@@ -35,9 +35,12 @@ func (f *proxyFlags) add(cmd *cobra.Command, timeout time.Duration) {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if f.timeout <= 0 {
-			return fmt.Errorf("--timeout %v is not greater than 0", f.timeout)
+			return misusef("--timeout %v is not greater than 0", f.timeout)
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+		if f.watch {
+			ctx, cancel = interruptible(cmd.Context())
+		}
 		defer cancel()
 		cmd.SetContext(ctx)
 		return run(cmd, args)
@@ -46,7 +49,7 @@ func (f *proxyFlags) add(cmd *cobra.Command, timeout time.Duration) {
 
 // destinationFlags are the flags of a command about packets or connections.
 type destinationFlags struct {
-	proxyFlags
+	serviceFlags
 	from, protocolName string
 	protocol           cluster.Protocol // 0 without --protocol
 }
@@ -69,7 +72,7 @@ func (f *destinationFlags) parseProtocol() (err error) {
 	if f.protocolName = strings.ToLower(f.protocolName); f.protocolName != "" {
 		f.protocol, err = cluster.ParseProtocol(f.protocolName)
 	}
-	return err
+	return misuse(err)
 }
 
 // Formats of output.
@@ -78,6 +81,7 @@ const (
 	formatWide = "wide"
 	formatJSON = "json"
 	formatYAML = "yaml"
+	formatName = "name" // of some commands
 )
 
 // formats are all formats. Wide output is text, in some commands with
@@ -85,13 +89,32 @@ const (
 var formats = []string{formatText, formatWide, formatJSON, formatYAML}
 
 // output is the flag --output. It implements pflag.Value.
-type output struct{ format string }
+type output struct {
+	format string
+	names  bool // formatName is possible
+}
 
 // addFlag adds the flag to a command.
 func (o *output) addFlag(cmd *cobra.Command) {
 	o.format = formatText
 	cmd.Flags().VarP(o, "output", "o", "format of the output: "+strings.Join(formats, ", "))
-	complete(cmd, "output", formats...)
+	completeWith(cmd, "output", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return o.formats(), wordEnds
+	})
+}
+
+// addNames adds the format of names to the flag of a command.
+func (o *output) addNames(cmd *cobra.Command) {
+	o.names = true
+	cmd.Flag("output").Usage = "format of the output: " + strings.Join(o.formats(), ", ")
+}
+
+// formats returns the formats of the command.
+func (o *output) formats() []string {
+	if o.names {
+		return append(formats[:len(formats):len(formats)], formatName)
+	}
+	return formats
 }
 
 // String implements pflag.Value.
@@ -102,8 +125,8 @@ func (o *output) Type() string { return "FORMAT" }
 
 // Set implements pflag.Value.
 func (o *output) Set(format string) error {
-	if !slices.Contains(formats, format) {
-		return fmt.Errorf("want %s", strings.Join(formats, ", "))
+	if !slices.Contains(o.formats(), format) {
+		return fmt.Errorf("want %s", strings.Join(o.formats(), ", "))
 	}
 	o.format = format
 	return nil
@@ -132,58 +155,4 @@ func (o *output) write(w io.Writer, answer any, print func(w io.Writer, wide boo
 	print(&text, o.format == formatWide)
 	_, err := text.WriteTo(w)
 	return err
-}
-
-// completionTimeout is how long the shell waits for the running proxy.
-const completionTimeout = 2 * time.Second
-
-// complete makes the shell complete the values of a flag.
-func complete(cmd *cobra.Command, flag string, values ...string) {
-	completions := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
-	if err := cmd.RegisterFlagCompletionFunc(flag, completions); err != nil {
-		panic(err) // the command has no such flag
-	}
-}
-
-// servicePrefix is the beginning of a destination that is a Service.
-const servicePrefix = "svc/"
-
-// completeService returns a function that completes an argument with the
-// Services of the running proxy: first "NAMESPACE/", and then "NAMESPACE/NAME",
-// after a prefix.
-func completeService(flags *proxyFlags, prefix string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		incomplete := cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-		service, ok := strings.CutPrefix(word, prefix)
-		switch {
-		case len(args) > 0 || !ok && !strings.HasPrefix(prefix, word):
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		case !ok:
-			return []cobra.Completion{prefix}, incomplete
-		}
-		namespace, _, inNamespace := strings.Cut(service, "/")
-		if !inNamespace {
-			namespace = ""
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-		defer cancel()
-		var names []cobra.Completion
-		for s, err := range answer.Services.Ask(ctx, &flags.client, cluster.ServiceName{Namespace: namespace}) {
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveError
-			}
-			name := prefix + s.Namespace + "/"
-			if inNamespace {
-				name += s.Name
-			}
-			if strings.HasPrefix(name, word) {
-				names = append(names, name)
-			}
-		}
-		slices.Sort(names)
-		if !inNamespace {
-			return slices.Compact(names), incomplete
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
 }

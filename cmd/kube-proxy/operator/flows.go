@@ -2,8 +2,6 @@ package operator
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -21,7 +19,7 @@ type flowsFlags struct {
 func newFlows() *cobra.Command {
 	flags := flowsFlags{}
 	cmd := &cobra.Command{
-		Use:   "flows [IP:PORT | svc/NAMESPACE/NAME[:PORT]]",
+		Use:   "flows [IP:PORT | SERVICE[:PORT]]",
 		Short: "Count the connections to a Service by endpoint and state",
 		Long: "flows counts the connections to a Service or an address in the connection tracking of this node: for " +
 			"each endpoint, by state. SKEW is the largest number of connections of an endpoint in use divided by the " +
@@ -32,8 +30,9 @@ func newFlows() *cobra.Command {
 			"  nftproxy flows 10.96.0.10:53 --protocol udp",
 		Args:              argument(destinations, true),
 		RunE:              flags.run,
-		ValidArgsFunction: completeService(&flags.proxyFlags, servicePrefix),
+		ValidArgsFunction: flags.completePorts,
 	}
+	flags.addNamespace(cmd)
 	flags.addProtocol(cmd, "connections", "any")
 	cmd.Flags().IntVar(&flags.top, "top", 20, "list `N` addresses if there is no destination")
 	flags.add(cmd, 30*time.Second)
@@ -68,10 +67,12 @@ func (f *flowsFlags) run(cmd *cobra.Command, args []string) error {
 func (f *flowsFlags) ports(ctx context.Context, destination []string) (ports []flows.ServicePort, err error) {
 	switch {
 	case len(destination) > 0:
+	case f.namespace != "":
+		return nil, misusef("--namespace needs a destination")
 	case f.protocolName != "":
-		return nil, errors.New("--protocol needs a destination")
+		return nil, misusef("--protocol needs a destination")
 	case f.top < 1:
-		return nil, fmt.Errorf("--top %d is not greater than 0", f.top)
+		return nil, misusef("--top %d is not greater than 0", f.top)
 	default:
 		return nil, nil
 	}

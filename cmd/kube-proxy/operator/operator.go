@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/cmd/printable"
+	"github.com/nftproxy/nftproxy/proxier/suggest"
 )
 
 // Name is the name under which the binary is this command.
@@ -37,7 +38,8 @@ func (e exitError) Error() string {
 func (e exitError) Unwrap() error { return e.err }
 
 // Main runs the command with args and returns its exit code: 0 if it has an
-// answer, 1 after an error, or that which the help of the command names.
+// answer, 1 after an error, 2 after an error of the command line, or that which
+// the help of the command names.
 func Main(config Config, args []string) int {
 	config.Stdout, config.Stderr = printable.NewWriter(config.Stdout), printable.NewWriter(config.Stderr)
 	root := newRoot(config)
@@ -71,11 +73,27 @@ func newRoot(config Config) *cobra.Command {
 		if cmd == root {
 			err = fmt.Errorf("%w: the command that serves, with the flags of kube-proxy, is kube-proxy", err)
 		}
-		return err
+		return misuse(err)
 	})
 	root.AddCommand(newCheck(), newDiff(), newDocs(config.Version), newDoctor(config.Version), newExplain(), newFlows(),
+		newHistory(),
 		newServices(),
 		newStatus(config.Version), newTrace(), newVersion(config.Version))
+	root.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		var verbs []string
+		for _, c := range root.Commands() {
+			verbs = append(verbs, c.Name())
+		}
+		if meant, ok := suggest.Closest(args[0], verbs...); ok {
+			return fmt.Errorf("unknown command %q; did you mean %s?", args[0], meant)
+		}
+		return fmt.Errorf("unknown command %q; %s --help lists the commands", args[0], Name)
+	}
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	checkArguments(root)
 	return root
 }
 

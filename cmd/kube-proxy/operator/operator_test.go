@@ -3,6 +3,7 @@ package operator_test
 import (
 	"bytes"
 	"fmt"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -60,6 +61,9 @@ func TestPodsByInterface(t *testing.T) {
 	tabletest.NewNode(t)
 	rules := tabletest.Rules()
 	rules.DetectLocal.Mode, rules.DetectLocal.InterfaceNamePrefix = "InterfaceNamePrefix", "veth"
+	if err := exec.Command("ip", "link", "add", "vetha1", "type", "veth", "peer", "vethb1").Run(); err != nil {
+		t.Fatal(err)
+	}
 	serve(t, table.Config{Rules: rules})
 	compare(t, "testdata/interface.txtar")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/history"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -25,7 +26,7 @@ import (
 //	node                    makes a node
 //	serve                   writes the table of the sample Services
 //	serve-manifests [DIR]   runs a proxy that serves a folder, or testdata/cluster
-//	proxy ANSWER=FILE…      runs a proxy with these answers, in YAML: status, services, diff
+//	proxy ANSWER=FILE…      runs a proxy with these answers, in YAML: status, services, diff, history
 //	proxy ANSWER-error=TEXT and an error after the answer, also of explain
 //	drop-capabilities       drops the privileges of the script
 //	nftproxy [ARG…]         prints the output, and the exit code if it is not 0
@@ -72,7 +73,8 @@ func pagesOf(s *script.Script, args []string) (pages []socket.Page, err error) {
 	var status answer.ProxyStatus
 	var service table.ServiceView
 	var step keep.DiffStep
-	for name, object := range map[string]any{"status": &status, "services": &service, "diff": &step} {
+	var entries []answer.HistoryEntry
+	for name, object := range map[string]any{"status": &status, "services": &service, "diff": &step, "history": &entries} {
 		err = errors.Join(err, yaml.UnmarshalStrict([]byte(files[name]), object))
 	}
 	if _, ok := files["status"]; ok {
@@ -83,6 +85,19 @@ func pagesOf(s *script.Script, args []string) (pages []socket.Page, err error) {
 	}
 	if _, ok := files["diff"]; ok {
 		pages = append(pages, answer.Diff.AnsweredBy(answered[string](&step, failures["diff"])))
+	}
+	if _, ok := files["history"]; ok {
+		pages = append(pages, answer.History.AnsweredBy(
+			func(_ context.Context, _ history.Query, yield func(*answer.HistoryEntry) error) error {
+				for i := range entries {
+					e := &entries[i]
+					e.Subject, e.Text = e.Entry.Subject(), e.Entry.Text()
+					if err := yield(e); err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
 	}
 	if failures["explain"] != nil {
 		failed := answered[explain.Query, explain.Desired](nil, failures["explain"])

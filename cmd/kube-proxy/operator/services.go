@@ -2,6 +2,7 @@ package operator
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,79 +21,98 @@ import (
 )
 
 func newServices() *cobra.Command {
-	var flags proxyFlags
+	var flags serviceFlags
 	cmd := &cobra.Command{
-		Use:   "services [NAMESPACE/NAME]",
+		Use:   "services [SERVICE]",
 		Short: "List the Services that the proxy serves",
 		Long: "services lists the frontends of each Service: the addresses and ports at which clients reach it. " +
 			"ENDPOINTS are those that the frontend uses, of all that the service port has. " +
-			"With a NAMESPACE/NAME, it also lists the endpoints, and why they are not used. " +
-			"NAMESPACE/ lists the Services of a namespace. " +
+			"With a SERVICE, it also lists the endpoints, and why they are not used. " +
+			"-n NAMESPACE lists the Services of a namespace. " +
 			"With -o wide, it also prints health check NodePorts, or the addresses of NodePorts, EndpointSlices and " +
 			"hints.\n\nHeadless Services and Services of another proxy are not listed.",
-		Example: "  nftproxy services\n  nftproxy services default/web",
-		Args:    argument("NAMESPACE/NAME", true),
+		Example: "  nftproxy services -n shop\n  nftproxy services shop/web\n  nftproxy services web -w",
+		Args:    argument(serviceForms, true),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q, err := serviceQuery(args)
+			q, err := flags.parseNames(args)
 			if err != nil {
 				return err
 			}
 			return flags.listServices(cmd, q)
 		},
-		ValidArgsFunction: completeService(&flags, ""),
+		ValidArgsFunction: flags.completeServices,
 	}
+	flags.addNamespace(cmd)
+	flags.addWatch(cmd)
 	flags.add(cmd, 30*time.Second)
+	flags.output.addNames(cmd)
 	return cmd
-}
-
-// serviceQuery parses NAMESPACE/NAME or NAMESPACE/.
-func serviceQuery(args []string) (q cluster.ServiceName, err error) {
-	if len(args) == 0 {
-		return q, nil
-	}
-	namespace, name, ok := strings.Cut(args[0], "/")
-	if !ok || namespace == "" || strings.Contains(name, "/") {
-		return q, fmt.Errorf("%q is not NAMESPACE/NAME", args[0])
-	}
-	return cluster.ServiceName{Namespace: namespace, Name: name}, nil
 }
 
 // listServices writes the Services of a query. If the answer is not complete,
 // it writes those that came before the error.
-func (f *proxyFlags) listServices(cmd *cobra.Command, q cluster.ServiceName) error {
-	services := []*table.ServiceView{} // an empty list in JSON, not null
-	var failed error
-	for s, err := range answer.Services.Ask(cmd.Context(), &f.client, q) {
-		if failed = err; err == nil {
-			services = append(services, s)
-		}
+func (f *serviceFlags) listServices(cmd *cobra.Command, q cluster.ServiceName) error {
+	ctx := cmd.Context()
+	if f.watch {
+		return watchRows(ctx, cmd.OutOrStdout(), servicesHead, func(ctx context.Context) ([]row, error) {
+			services, err := f.services(ctx, q)
+			return serviceRows(services, false), err
+		})
 	}
+	services, failed := f.services(ctx, q)
 	if failed != nil && len(services) == 0 {
 		return failed
 	}
+	if f.output.format == formatName {
+		for _, s := range services {
+			fmt.Fprintln(cmd.OutOrStdout(), servicePrefix+s.ServiceName.String())
+		}
+		return failed
+	}
 	err := f.output.write(cmd.OutOrStdout(), services, func(w io.Writer, wide bool) {
-		if q.Name != "" && len(services) == 1 {
+		switch {
+		case q.Name != "" && len(services) == 1:
 			printService(w, services[0], wide)
-		} else {
+		case len(services) == 0:
+			fmt.Fprintln(w, f.none(ctx, "Services", q.Namespace))
+		default:
 			printServices(w, services, wide)
 		}
 	})
 	return errors.Join(err, failed)
 }
 
+// services returns the Services of a query. If the answer is not complete, it
+// returns those that came before the error.
+func (f *serviceFlags) services(ctx context.Context, q cluster.ServiceName) (services []*table.ServiceView, err error) {
+	services = []*table.ServiceView{} // an empty list in JSON, not null
+	for s, failed := range answer.Services.Ask(ctx, &f.client, q) {
+		if failed != nil {
+			return services, f.explainMissing(ctx, q, failed)
+		}
+		services = append(services, s)
+	}
+	return services, nil
+}
+
 // newTable returns a writer that aligns columns, which tabs separate. A line
 // without a tab begins new columns. w is a buffer, which returns no error.
 func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
+const servicesHead = "SERVICE PORT\tTYPE\tFRONTEND\tPOLICY\tAFFINITY\tENDPOINTS\tSTATE"
+
 // printServices writes the frontends of Services.
 func printServices(w io.Writer, services []*table.ServiceView, wide bool) {
-	if len(services) == 0 {
-		fmt.Fprintln(w, "No Services")
-		return
-	}
 	t := newTable(w)
-	fmt.Fprintln(t, "SERVICE PORT\tTYPE\tFRONTEND\tPOLICY\tAFFINITY\tENDPOINTS\tSTATE"+
-		columns(wide, "HEALTH CHECK NODEPORT"))
+	fmt.Fprintln(t, servicesHead+columns(wide, "HEALTH CHECK NODEPORT"))
+	for _, r := range serviceRows(services, wide) {
+		fmt.Fprintln(t, r.columns)
+	}
+	t.Flush()
+}
+
+// serviceRows returns a row for each frontend.
+func serviceRows(services []*table.ServiceView, wide bool) (rows []row) {
 	for _, s := range services {
 		healthCheck := "none"
 		if s.HealthCheckNodePort != 0 {
@@ -102,13 +122,14 @@ func printServices(w io.Writer, services []*table.ServiceView, wide bool) {
 		for i := range s.Ports {
 			p := &s.Ports[i]
 			for _, f := range p.Frontends {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d/%d\t%s%s\n", s.WithPort(p.Name), f.Kind,
-					frontendText(&f, p.Protocol), f.Policy, affinityText(s), f.UsedEndpoints, f.AllEndpoints,
-					stateText(s, &f), more)
+				about := fmt.Sprintf("%s\t%s\t%s", s.WithPort(p.Name), f.Kind, frontendText(&f, p.Protocol))
+				text := fmt.Sprintf("%s\t%s\t%s\t%d/%d\t%s%s", about, f.Policy, affinityText(s), f.UsedEndpoints,
+					f.AllEndpoints, stateText(s, &f), more)
+				rows = append(rows, row{about, text})
 			}
 		}
 	}
-	t.Flush()
+	return rows
 }
 
 // columns returns more columns of a line, or "" unless they are shown.

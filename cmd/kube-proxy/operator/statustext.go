@@ -38,7 +38,7 @@ func (s *status) print(w io.Writer, wide bool) {
 		}
 		printManifests(t, p)
 		printSyncs(t, p)
-		printNumbers(t, p.Families)
+		printNumbers(t, p.Families, wide)
 		printRefused(t, p.Families)
 		printEjected(t, p)
 	}
@@ -93,27 +93,37 @@ func retryText(p *answer.ProxyStatus) string {
 	return fmt.Sprintf("connections without an answer get another endpoint after %d s", p.RetryAfterSeconds)
 }
 
-// printSyncs writes the last sync of each family.
+// printSyncs writes the last sync of each family that wrote something, and what
+// it wrote, or the last sync if it failed.
 func printSyncs(w io.Writer, p *answer.ProxyStatus) {
-	fmt.Fprintf(w, "\nLAST SYNC\n")
+	fmt.Fprintf(w, "\nLAST WRITE\n")
 	for i := range p.Families {
 		f := &p.Families[i]
-		if f.LastSync == nil {
+		if f.LastSync != nil && f.LastSync.Error != "" {
+			fmt.Fprintf(w, "  %s\t%s, failed: %s\n", f.Family.Name(), syncText(p.Time, f.LastSync), f.LastSync.Error)
+		}
+		if f.LastWrite == nil {
 			fmt.Fprintf(w, "  %s\tnone\n", f.Family.Name())
 			continue
 		}
-		took := time.Duration(f.LastSync.Seconds * float64(time.Second)).Round(10 * time.Microsecond)
-		fmt.Fprintf(w, "  %s\t%s ago, took %s, cause: %s",
-			f.Family.Name(), age(p.Time, f.LastSync.Ended), took, f.LastSync.Cause)
-		if f.LastSync.Error != "" {
-			fmt.Fprintf(w, ", failed: %s", f.LastSync.Error)
+		fmt.Fprintf(w, "  %s\t%s, rows: %d\n", f.Family.Name(), syncText(p.Time, f.LastWrite), f.LastWrite.Rows)
+		for i := range f.LastChanges {
+			fmt.Fprintf(w, "\t  %s: %s\n", f.LastChanges[i].Subject(), f.LastChanges[i].Text())
 		}
-		fmt.Fprintln(w)
+		if f.MoreChanges > 0 {
+			fmt.Fprintf(w, "\t  and %d more; %s history lists them\n", f.MoreChanges, Name)
+		}
 	}
 }
 
-// printNumbers writes the numbers of all families side by side.
-func printNumbers(w io.Writer, families []proxier.FamilyStatus) {
+// syncText describes a sync.
+func syncText(now time.Time, s *proxier.SyncStatus) string {
+	return fmt.Sprintf("%s ago, took %s, cause: %s", age(now, s.Ended), took(s.Seconds), s.Cause)
+}
+
+// printNumbers writes the numbers of all families side by side, with the numbers
+// of rows of each set if wide is set.
+func printNumbers(w io.Writer, families []proxier.FamilyStatus, wide bool) {
 	row := func(name string, value func(*proxier.FamilyStatus) any) {
 		fmt.Fprint(w, name)
 		for i := range families {
@@ -134,6 +144,9 @@ func printNumbers(w io.Writer, families []proxier.FamilyStatus) {
 		row("  "+string(kind), func(f *proxier.FamilyStatus) any { return f.Repairs[kind] })
 	}
 	row("ROWS", func(f *proxier.FamilyStatus) any { return sum(f.Rows) })
+	if !wide {
+		return
+	}
 	for _, set := range keys(families, func(f *proxier.FamilyStatus) map[string]int { return f.Rows }) {
 		row("  "+set, func(f *proxier.FamilyStatus) any { return f.Rows[set] })
 	}

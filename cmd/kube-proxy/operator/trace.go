@@ -31,7 +31,7 @@ type traceFlags struct {
 func newTrace() *cobra.Command {
 	flags := traceFlags{}
 	cmd := &cobra.Command{
-		Use:   "trace [IP:PORT | svc/NAMESPACE/NAME[:PORT]]",
+		Use:   "trace [IP:PORT | SERVICE[:PORT]]",
 		Short: "Show what happens to real packets to Services",
 		Long: "trace follows the first packets of real connections through the rules in the kernel of this node, by " +
 			"nftrace. For each packet it prints the endpoint that it was sent to, or the rule of any nftables table " +
@@ -48,8 +48,9 @@ func newTrace() *cobra.Command {
 			"  nftproxy trace --from outside --timeout 5m -o json",
 		Args:              argument(destinations, true),
 		RunE:              flags.run,
-		ValidArgsFunction: completeService(&flags.proxyFlags, servicePrefix),
+		ValidArgsFunction: flags.completePorts,
 	}
+	flags.addNamespace(cmd)
 	flags.addFrom(cmd, "packets: an address, a range of addresses, pod, node or outside (default any)")
 	flags.addProtocol(cmd, "packets", "any")
 	cmd.Flags().IntVar(&flags.count, "count", 10, "end after `N` packets")
@@ -61,7 +62,7 @@ func newTrace() *cobra.Command {
 // it.
 func (f *traceFlags) run(cmd *cobra.Command, args []string) error {
 	if f.count < 1 {
-		return fmt.Errorf("--count %d is not greater than 0", f.count)
+		return misusef("--count %d is not greater than 0", f.count)
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -227,7 +228,7 @@ func (f *traceFlags) source() (source trace.Source, err error) {
 	}
 	p, err := parseRange(f.from)
 	if err != nil {
-		return source, fmt.Errorf("--from %q is not an address, a range of addresses, pod, node or outside", f.from)
+		return source, misusef("--from %q is not an address, a range of addresses, pod, node or outside", f.from)
 	}
 	return trace.Source{Within: []netip.Prefix{p}}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/history"
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 	"github.com/nftproxy/nftproxy/proxier/localhost"
 	"github.com/nftproxy/nftproxy/proxier/manifest"
@@ -17,6 +18,7 @@ import (
 type Proxy interface {
 	Status() proxier.Status
 	Query(ctx context.Context, f nft.Family, ask func(*table.Table) error) error
+	History(history.Query) []history.Entry
 	Localhost(f nft.Family, port uint16) (state localhost.State, ok bool)
 }
 
@@ -54,7 +56,7 @@ func (a *Answers) Close() { a.routes.Close() }
 func (a *Answers) Pages() []socket.Page {
 	return []socket.Page{
 		Status.AnsweredBy(a.status), Services.AnsweredBy(a.services), Diff.AnsweredBy(a.diff),
-		Explain.AnsweredBy(a.explain),
+		Explain.AnsweredBy(a.explain), History.AnsweredBy(a.history), Names.AnsweredBy(a.names),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/history"
 	"github.com/nftproxy/nftproxy/proxier/localhost"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
@@ -56,6 +57,8 @@ func (p *fakeProxy) Query(ctx context.Context, f nft.Family, ask func(*table.Tab
 	}
 	return fmt.Errorf("the proxy does not serve %s", f.Name())
 }
+
+func (p *fakeProxy) History(history.Query) []history.Entry { return nil }
 
 func (p *fakeProxy) Localhost(nft.Family, uint16) (localhost.State, bool) {
 	return localhost.State{}, false

@@ -4,14 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/history"
-	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // History asks what happened to service ports and tables.
@@ -39,7 +36,11 @@ type HistoryEntry struct {
 func (a *Answers) history(ctx context.Context, q history.Query, yield func(*HistoryEntry) error) error {
 	entries := a.config.Proxy.History(q)
 	if len(entries) == 0 && q.Name != "" {
-		return a.checkService(ctx, q.ServiceName)
+		names, _, err := a.namesOf(ctx, q.ServiceName)
+		if len(names) == 0 && err == nil {
+			err = fmt.Errorf("%s: %w", q.ServiceName, ErrNoService)
+		}
+		return err
 	}
 	for i := range entries {
 		e := &entries[i]

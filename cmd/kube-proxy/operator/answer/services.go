@@ -45,12 +45,7 @@ const (
 func (a *Answers) services(
 	ctx context.Context, q cluster.ServiceName, yield func(*table.ServiceView) error,
 ) error {
-	found, families, failed := askEach(ctx, a.config.Proxy, a.families(), func(t *table.Table) []cluster.ServiceName {
-		return serviceNames(t, q)
-	})
-	names := slices.Concat(found...)
-	slices.SortFunc(names, cluster.ServiceName.Compare)
-	names = slices.Compact(names)
+	names, families, failed := a.namesOf(ctx, q)
 	if len(names) == 0 && failed == nil && q.Name != "" {
 		return fmt.Errorf("%s: %w", q, ErrNoService)
 	}
@@ -101,6 +96,19 @@ func yieldService(pages [][]table.ServiceView, i int, details bool, yield func(*
 		}
 	}
 	return yield(service)
+}
+
+// namesOf returns the names of the Services of a query, sorted, and the families
+// that answered.
+func (a *Answers) namesOf(
+	ctx context.Context, q cluster.ServiceName,
+) (names []cluster.ServiceName, families []nft.Family, err error) {
+	found, families, err := askEach(ctx, a.config.Proxy, a.families(), func(t *table.Table) []cluster.ServiceName {
+		return serviceNames(t, q)
+	})
+	names = slices.Concat(found...)
+	slices.SortFunc(names, cluster.ServiceName.Compare)
+	return slices.Compact(names), families, err
 }
 
 // serviceNames returns the names of the Services of a query.

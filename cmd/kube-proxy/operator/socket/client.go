@@ -76,6 +76,9 @@ func (c *Client) get(ctx context.Context, query string) (*http.Response, error) 
 		return nil, fmt.Errorf("the running proxy does not answer this question (%s): it has another version",
 			response.Status)
 	}
+	if response.StatusCode == http.StatusNotFound {
+		return nil, NotFound(f.Error)
+	}
 	return nil, errors.New(f.Error)
 }
 
