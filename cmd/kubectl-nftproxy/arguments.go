@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +17,8 @@ const (
 	defaultSelector  = "k8s-app=kube-proxy"
 )
 
-// overviewTimeout is how long status, doctor and version wait for a node.
+// overviewTimeout is how long status, doctor, version and history wait for a
+// node.
 const overviewTimeout = 30 * time.Second
 
 // arguments are the arguments of the plugin.
@@ -68,8 +70,23 @@ func lookup(set *pflag.FlagSet, arg string) *pflag.Flag {
 // takesValue reports whether the next argument is the value of a flag.
 func takesValue(f *pflag.Flag) bool { return f != nil && f.NoOptDefVal == "" }
 
+// verbsOfServices take the flag --namespace for the namespace of a Service.
+var verbsOfServices = []string{"services", "explain", "history", "trace", "flows", "top"}
+
+// takes reports whether a flag of the plugin belongs to the verb, after which
+// it is.
+func (a *arguments) takes(flag string) bool {
+	switch flag {
+	case "help", "version":
+		return true
+	case "namespace":
+		return slices.Contains(verbsOfServices, a.command[0])
+	}
+	return false
+}
+
 // parse separates the flags of the plugin, which can be at any place before
-// "--", from the command. --help and --version after the verb belong to it.
+// "--", from the command. Some flags after the verb belong to it.
 func parse(args []string) (arguments, error) {
 	var a arguments
 	set, connection := a.flags()
@@ -77,7 +94,7 @@ func parse(args []string) (arguments, error) {
 	for len(args) > 0 && args[0] != "--" {
 		f, n := lookup(set, args[0]), 1
 		switch {
-		case len(a.command) > 0 && f != nil && (f.Name == "help" || f.Name == "version"):
+		case len(a.command) > 0 && f != nil && a.takes(f.Name):
 			f = nil
 		case len(a.command) == 0 && f == nil && strings.HasPrefix(args[0], "-"):
 			return arguments{}, fmt.Errorf("unknown flag before the verb: %s", args[0])
@@ -117,7 +134,7 @@ func (a *arguments) manyNodes() bool {
 
 // isOverview reports whether the verb runs on all nodes by default. It is fast.
 func (a *arguments) isOverview() bool {
-	return slices.Contains([]string{"status", "doctor", "version"}, a.command[0])
+	return slices.Contains([]string{"status", "doctor", "version", "history"}, a.command[0])
 }
 
 // withTimeout returns a context for the command on one node.
@@ -136,6 +153,24 @@ func (a *arguments) withTimeout(ctx context.Context) (context.Context, context.C
 // nodes.
 func (a *arguments) isHelp() bool {
 	return a.command[0] == "help" || slices.Contains(a.command, "--help") || slices.Contains(a.command, "-h")
+}
+
+// summary returns the function that prints the answers of several nodes as one
+// table, nil if there is none, or if the command has a format.
+func (a *arguments) summary() func(stdout io.Writer, pods []pod, answers []answer) {
+	switch {
+	case !a.manyNodes() || a.format() != "" || a.isHelp():
+	case a.command[0] == "status":
+		return printSummary
+	case a.command[0] == "history":
+		return printHistory
+	}
+	return nil
+}
+
+// watches reports whether the command does not end by itself.
+func (a *arguments) watches() bool {
+	return slices.Contains(a.command, "-w") || slices.Contains(a.command, "--watch")
 }
 
 // format returns the value of the flag --output of the command, "" if it has

@@ -17,6 +17,8 @@ func TestParse(t *testing.T) {
 			"--context=one --kubeconfig two", "kube-system"},
 		{"-s https://a:1 trace --insecure-skip-tls-verify -v", "", "trace -v",
 			"-s https://a:1 --insecure-skip-tls-verify", "kube-system"},
+		{"-n nftproxy explain web -n shop -A", "", "explain web -n shop -A", "", "nftproxy"},
+		{"status -n nftproxy", "", "status", "", "nftproxy"},
 		{"explain --help --version", "", "explain --help --version", "", "kube-system"},
 		{"explain -- --node a", "", "explain -- --node a", "", "kube-system"},
 	} {

@@ -10,6 +10,7 @@ Verbs:
   doctor     checks of the nodes; on all nodes by default
   version    version of nftproxy; on all nodes by default
   services   Services that nftproxy serves
+  history    what changed, when and why; on all nodes by default
   explain    where a connection goes, and why
   trace      rules that real packets pass
   flows      connections to each endpoint
@@ -24,8 +25,10 @@ Flags:
       --all-nodes        run the verb on all nodes with a pod of nftproxy
       --node-timeout TIME
                          time to wait for each node (default 30s for status,
-                         doctor and version, none for other verbs)
-  -n, --namespace NAME   namespace of the DaemonSet (default kube-system)
+                         doctor, version and history, none for other verbs)
+  -n, --namespace NAME   namespace of the DaemonSet (default kube-system); after
+                         services, explain, history, trace and flows, the
+                         namespace of the Service
   -l, --selector LABELS  labels of the pods (default k8s-app=kube-proxy)
       --help, --version
 
@@ -34,18 +37,21 @@ The flags of kubectl that select a cluster and a user work too: --kubeconfig,
 --certificate-authority, --client-certificate, --client-key, --tls-server-name,
 --insecure-skip-tls-verify and --request-timeout.
 
-On several nodes, status prints a table with a row for each node. The output of
-other verbs, and of status -o text, follows a line "NODE name" for each node.
+On several nodes, status prints a table with a row for each node, and history one
+table of the changes of all nodes. The output of other verbs, and of these with
+-o text, follows a line "NODE name" for each node.
 With -o json or -o yaml, it is one object with a field for each node.
 
 The exit code is the highest exit code of all nodes. It is 2 if the verb did not
-run on a node, and 1 for an error of the plugin.
+run on a node, or for an error of the command line, and 1 for other errors of the
+plugin.
 
 The user needs the permissions to list pods and to create pods/exec in the
 namespace of the DaemonSet.
 
 Examples:
   kubectl nftproxy status
+  kubectl nftproxy history web -n shop --since 10m
   kubectl nftproxy doctor --node worker-1,worker-2
   kubectl nftproxy explain svc/default/web --from outside --node worker-1
   kubectl nftproxy services -o json --all-nodes

@@ -11,12 +11,13 @@ import (
 )
 
 // fakeKubectl puts a kubectl on the PATH that lists two nodes, a and b. In the
-// pod of a it runs a command of the shell, in the pod of b it prints {}.
-func fakeKubectl(t *testing.T, inPodA string) {
+// pod of a it runs a command of the shell, in the pod of b another one, or it
+// prints {}.
+func fakeKubectl(t *testing.T, inPodA string, inPodB ...string) {
 	t.Helper()
 	pod := `{"metadata": {"name": "pod-%s"}, "spec": {"nodeName": "%[1]s", "containers": [{"name": "kube-proxy"}]}}`
 	script := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in\n*get*pods*) echo '{\"items\": [%s, %s]}';;\n*pod-a*) %s;;\n"+
-		"*) echo '{}';;\nesac\n", fmt.Sprintf(pod, "a"), fmt.Sprintf(pod, "b"), inPodA)
+		"*) %s;;\nesac\n", fmt.Sprintf(pod, "a"), fmt.Sprintf(pod, "b"), inPodA, append(inPodB, "echo '{}'")[0])
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
@@ -84,5 +85,32 @@ func TestControlCharacters(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// The changes of all nodes are one table, in the order of time.
+func TestHistory(t *testing.T) {
+	const first = `{"time": "2026-01-01T12:00:00+01:00", "family": "IPv4", "kind": "change", "cause": "change", ` +
+		`"seconds": 0.00123, "subject": "shop/web:http", "text": "endpoints +10.244.1.6:8080 (2 now)"}`
+	const last = `{"time": "2026-01-01T11:02:00Z", "family": "IPv6", "kind": "ejection", "subject": "shop/web:http", ` +
+		`"text": "ejected endpoints: -[fd00::1]:80"}`
+	fakeKubectl(t, "echo '["+last+"]'", "echo '["+first+", "+strings.ReplaceAll(first, "12:00", "12:03")+"]'")
+	stdout, stderr, code := ask(t, "history web -n shop")
+	const want = `TIME                  NODE  FAMILY  CAUSE     TOOK    SUBJECT        CHANGE
+2026-01-01T11:00:00Z  b     IPv4    change    1.23ms  shop/web:http  endpoints +10.244.1.6:8080 (2 now)
+2026-01-01T11:02:00Z  a     IPv6    ejection  -       shop/web:http  ejected endpoints: -[fd00::1]:80
+2026-01-01T11:03:00Z  b     IPv4    change    1.23ms  shop/web:http  endpoints +10.244.1.6:8080 (2 now)
+`
+	if stdout != want || stderr != "" || code != 0 {
+		t.Errorf("got exit code %d, error %q and\n%s\nwant\n%s", code, stderr, stdout, want)
+	}
+	fakeKubectl(t, "echo '[]'", "echo no")
+	const problem = "No changes\n\nb: the answer is not JSON\n"
+	if stdout, _, _ := ask(t, "history"); stdout != problem {
+		t.Errorf("got %q, want %q", stdout, problem)
+	}
+	const watch = "kubectl nftproxy: --watch needs one node: give it as --node NODE\n"
+	if _, stderr, code := ask(t, "history -w"); stderr != watch || code != exitMisuse {
+		t.Errorf("got exit code %d and %q, want %q", code, stderr, watch)
 	}
 }

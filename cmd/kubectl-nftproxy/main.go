@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,6 +22,7 @@ const completer = "kubectl_complete-nftproxy"
 // Exit codes of the plugin. A verb has the exit code of nftproxy.
 const (
 	exitError       = 1
+	exitMisuse      = 2
 	exitUnreachable = 2 // the verb did not run on a node
 )
 
@@ -51,9 +53,11 @@ func plugin(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
 	a, err := parse(args)
 	if err != nil {
-		return exitError, err
+		return exitMisuse, err
 	}
 	switch {
+	case len(a.command) > 0 && a.watches() && a.manyNodes():
+		return exitMisuse, errors.New("--watch needs one node: give it as --node NODE")
 	case a.version:
 		fmt.Fprintln(stdout, "kubectl-nftproxy", version)
 		return 0, nil

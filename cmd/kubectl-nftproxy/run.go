@@ -62,7 +62,8 @@ type answer struct {
 // pods, and returns the highest exit code.
 func (k kubectl) runAll(ctx context.Context, pods []pod, a arguments, stdout, stderr io.Writer) int {
 	command := a.command
-	if a.isSummary() {
+	summary := a.summary()
+	if summary != nil {
 		command = append(slices.Clone(command), "--output=json")
 	}
 	answers := make([]answer, len(pods))
@@ -86,8 +87,8 @@ func (k kubectl) runAll(ctx context.Context, pods []pod, a arguments, stdout, st
 	for i := range answers {
 		worst = max(worst, answers[i].code)
 	}
-	if a.isSummary() {
-		printSummary(stdout, pods, answers)
+	if summary != nil {
+		summary(stdout, pods, answers)
 	} else {
 		printAnswers(stdout, stderr, a.format(), pods, answers)
 	}

@@ -20,22 +20,16 @@ type status struct {
 		Time, Started time.Time
 		Families      []struct {
 			Services, Endpoints int
-			LastSync            struct{ Ended time.Time }
+			LastWrite           struct{ Ended time.Time }
 		}
 	}
-}
-
-// isSummary reports whether the command asks several nodes for their status in
-// no format: a table with a row for each node fits on the screen.
-func (a *arguments) isSummary() bool {
-	return a.command[0] == "status" && a.manyNodes() && a.format() == ""
 }
 
 // printSummary prints a table with a row for each node, and then their
 // problems. The answers are JSON.
 func printSummary(stdout io.Writer, pods []pod, answers []answer) {
 	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NODE\tSTATE\tVERSION\tAGE\tLAST SYNC\tSERVICES\tENDPOINTS")
+	fmt.Fprintln(table, "NODE\tSTATE\tVERSION\tAGE\tLAST WRITE\tSERVICES\tENDPOINTS")
 	var problems []string
 	for i := range answers {
 		var s status
@@ -53,8 +47,8 @@ func printSummary(stdout io.Writer, pods []pod, answers []answer) {
 	}
 }
 
-// columns returns the version, the age, the time since the last sync and the
-// numbers of Services and endpoints, of each family.
+// columns returns the version, the age, the time since the last sync that wrote
+// something, and the numbers of Services and endpoints, of each family.
 func (s *status) columns() []string {
 	p := &s.Proxy
 	if p.Version == "" {
@@ -63,16 +57,16 @@ func (s *status) columns() []string {
 	var last time.Time
 	var services, endpoints []string
 	for _, f := range p.Families {
-		if f.LastSync.Ended.After(last) {
-			last = f.LastSync.Ended
+		if f.LastWrite.Ended.After(last) {
+			last = f.LastWrite.Ended
 		}
 		services = append(services, fmt.Sprint(f.Services))
 		endpoints = append(endpoints, fmt.Sprint(f.Endpoints))
 	}
-	sync := "none"
+	write := "none"
 	if !last.IsZero() {
-		sync = duration.HumanDuration(p.Time.Sub(last)) + " ago"
+		write = duration.HumanDuration(p.Time.Sub(last)) + " ago"
 	}
-	return []string{oneLine(p.Version), duration.HumanDuration(p.Time.Sub(p.Started)), sync,
+	return []string{oneLine(p.Version), duration.HumanDuration(p.Time.Sub(p.Started)), write,
 		strings.Join(services, "/"), strings.Join(endpoints, "/")}
 }
