@@ -112,11 +112,14 @@ func BenchmarkChange(b *testing.B) {
 	for i := range slices {
 		slices[i] = &discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: name.Namespace, Name: "slice", Labels: map[string]string{discoveryv1.LabelServiceName: name.Name},
+				Namespace: name.Namespace, Name: "slice",
+				Labels: map[string]string{discoveryv1.LabelServiceName: name.Name},
 			},
 			AddressType: discoveryv1.AddressTypeIPv4,
-			Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}},
-			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{fmt.Sprint("10.99.0.", i+1)}}},
+			Ports: []discoveryv1.EndpointPort{
+				{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)},
+			},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{fmt.Sprint("10.99.0.", i+1)}}},
 		}
 	}
 	b.ReportAllocs()

@@ -92,13 +92,13 @@ func TestControlCharacters(t *testing.T) {
 func TestHistory(t *testing.T) {
 	const first = `{"time": "2026-01-01T12:00:00+01:00", "family": "IPv4", "kind": "change", "cause": "change", ` +
 		`"seconds": 0.00123, "subject": "shop/web:http", "text": "endpoints +10.244.1.6:8080 (2 now)"}`
-	const last = `{"time": "2026-01-01T11:02:00Z", "family": "IPv6", "kind": "ejection", "subject": "shop/web:http", ` +
-		`"text": "ejected endpoints: -[fd00::1]:80"}`
+	const last = `{"time": "2026-01-01T11:02:00Z", "family": "IPv6", "kind": "change", "cause": "ejection", ` +
+		`"subject": "shop/web:http", "text": "ejected [fd00::1]:80 (2 left)"}`
 	fakeKubectl(t, "echo '["+last+"]'", "echo '["+first+", "+strings.ReplaceAll(first, "12:00", "12:03")+"]'")
 	stdout, stderr, code := ask(t, "history web -n shop")
 	const want = `TIME                  NODE  FAMILY  CAUSE     TOOK    SUBJECT        CHANGE
 2026-01-01T11:00:00Z  b     IPv4    change    1.23ms  shop/web:http  endpoints +10.244.1.6:8080 (2 now)
-2026-01-01T11:02:00Z  a     IPv6    ejection  -       shop/web:http  ejected endpoints: -[fd00::1]:80
+2026-01-01T11:02:00Z  a     IPv6    ejection  -       shop/web:http  ejected [fd00::1]:80 (2 left)
 2026-01-01T11:03:00Z  b     IPv4    change    1.23ms  shop/web:http  endpoints +10.244.1.6:8080 (2 now)
 `
 	if stdout != want || stderr != "" || code != 0 {

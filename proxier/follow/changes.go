@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/history"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
@@ -80,7 +81,10 @@ func (h *changes) synced(r keep.SyncResult) {
 	}
 	for i := range h.entries {
 		e := &h.entries[i]
-		e.Time, e.Family, e.Cause, e.Seconds = r.Ended, r.Family, causeOf(e.Kind, r), r.Duration.Seconds()
+		e.Time, e.Family, e.Seconds = r.Ended, r.Family, r.Duration.Seconds()
+		if e.Cause == "" {
+			e.Cause = causeOf(e.Kind, r)
+		}
 		h.log.Record(e)
 	}
 	h.mu.Lock()
@@ -142,14 +146,51 @@ func compare(change table.PortChange, e *history.Entry) bool {
 	e.Usable = len(after.Cluster)
 	e.Endpoints.Removed, e.Endpoints.Added = differences(before.Cluster, after.Cluster, endpointOf)
 	e.Frontends.Removed, e.Frontends.Added = frontendTexts(differences(before.Frontends, after.Frontends, frontendOf))
+	if before.Ejected != nil || after.Ejected != nil {
+		separateEjected(before, after, e)
+	}
 	if !e.Added && !e.Removed {
 		e.Settings = settings(before, after)
 		if e.Endpoints.IsZero() && !slices.EqualFunc(before.Local, after.Local, sameEndpoint) {
 			e.Settings = append(e.Settings, "endpoints on this node")
 		}
 	}
-	return e.Added || e.Removed || !e.Endpoints.IsZero() || !e.Frontends.IsZero() || e.Settings != nil
+	return e.Added || e.Removed || !e.Endpoints.IsZero() || !e.Frontends.IsZero() || !e.Ejected.IsZero() ||
+		e.Settings != nil
 }
+
+// separateEjected separates the endpoints that were ejected, or are used again,
+// from those that came and went.
+func separateEjected(before, after *ruleset.Plan, e *history.Entry) {
+	ended, ejected := differences(before.Ejected.All(), after.Ejected.All(), ejectionOf)
+	for _, endpoint := range ejected {
+		e.Endpoints.Removed = without(e.Endpoints.Removed, endpoint)
+	}
+	e.Ejected.Added = ejected
+	for _, endpoint := range ended {
+		if slices.Contains(e.Endpoints.Added, endpoint) {
+			e.Endpoints.Added = without(e.Endpoints.Added, endpoint)
+			e.Ejected.Removed = append(e.Ejected.Removed, endpoint)
+		} else { // the API removed it
+			e.Endpoints.Removed = append(e.Endpoints.Removed, endpoint)
+		}
+	}
+	if e.Endpoints.IsZero() && e.Frontends.IsZero() && !e.Ejected.IsZero() {
+		e.Cause = history.ByEjection
+	}
+	for _, ejection := range after.Ejected.All() {
+		if slices.Contains(ejected, ejection.Endpoint) {
+			e.Reason = ejection.Why()
+			break
+		}
+	}
+}
+
+func without(all []netip.AddrPort, one netip.AddrPort) []netip.AddrPort {
+	return slices.DeleteFunc(all, func(a netip.AddrPort) bool { return a == one })
+}
+
+func ejectionOf(e *cluster.Ejection) netip.AddrPort { return e.Endpoint }
 
 // nothing stands for no plan.
 var nothing ruleset.Plan

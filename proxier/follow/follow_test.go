@@ -30,7 +30,8 @@ func TestFollowers(t *testing.T) {
 		family nft.Family
 		want   string
 	}{
-		{nft.IPv4, "changes healthChecks balanceEvents localhostPorts serviceConnections ejectionEvents staleFlows staleConnections"},
+		{nft.IPv4, "changes healthChecks balanceEvents localhostPorts serviceConnections ejectionEvents staleFlows " +
+			"staleConnections"},
 		{nft.IPv6, "changes healthChecks balanceEvents serviceConnections ejectionEvents staleFlows staleConnections"},
 	} {
 		var got []string

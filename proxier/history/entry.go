@@ -21,9 +21,6 @@ const (
 	Change Kind = "change"
 	// Refusal means that a service port cannot be updated.
 	Refusal Kind = "refusal"
-	// Ejection means that new connections no longer reach the endpoints that
-	// were removed, or reach those again that were added.
-	Ejection Kind = "ejection"
 	// Write means that the whole table was written.
 	Write Kind = "write"
 	// Repair means that single rows or chains of the table were repaired.
@@ -44,6 +41,9 @@ const (
 	ByNode    Cause = "node"    // a change of this node that needs other sets
 	ByFailure Cause = "failure" // an update failed, or its outcome is unknown
 	ByUnused  Cause = "unused"  // many chains may be unused
+	// ByEjection means that endpoints were ejected because they answer nothing,
+	// or are used again.
+	ByEjection Cause = "ejection"
 )
 
 // Entry is what happened to a service port or, without a Service, to a table.
@@ -74,6 +74,9 @@ type Entry struct {
 	Endpoints Difference[netip.AddrPort] `json:"endpoints,omitzero"`
 	Usable    int                        `json:"usableEndpoints,omitempty"`
 	Frontends Difference[string]         `json:"frontends,omitzero"`
+	// Ejected are the endpoints that were ejected, and those that are used
+	// again. They are not among Endpoints.
+	Ejected Difference[netip.AddrPort] `json:"ejected,omitzero"`
 	// Settings are what else changed, such as "source ranges".
 	Settings []string `json:"settings,omitempty"`
 
@@ -81,8 +84,8 @@ type Entry struct {
 	// table wrote, Changed of those that it changed.
 	ServicePorts int `json:"servicePorts,omitempty"`
 	Changed      int `json:"changedServicePorts,omitempty"`
-	// Reason is why a service port was refused or endpoints ejected, why a
-	// table was written or repaired, or the error of a sync that failed.
+	// Reason is why a service port was refused, why a table was written or
+	// repaired, or the error of a sync that failed.
 	Reason string `json:"reason,omitempty"`
 	// Programs are the processes that kept changing the table.
 	Programs []string `json:"programs,omitempty"`
@@ -115,6 +118,7 @@ func (e *Entry) prepare() {
 	}
 	e.Endpoints.cut()
 	e.Frontends.cut()
+	e.Ejected.cut()
 }
 
 // cut limits the lists.
@@ -159,6 +163,7 @@ func (e *Entry) merge(o *Entry) {
 	e.Added, e.Removed = e.Added || o.Added, e.Removed || o.Removed
 	e.Endpoints.merge(&o.Endpoints)
 	e.Frontends.merge(&o.Frontends)
+	e.Ejected.merge(&o.Ejected)
 	union(&e.Settings, o.Settings)
 	e.Usable, e.ServicePorts, e.Changed = o.Usable, o.ServicePorts, e.Changed+o.Changed
 	e.Reason = o.Reason

@@ -33,7 +33,8 @@ func TestEntries(t *testing.T) {
 	for i := range 3 * maxEntries {
 		l.Record(change("noise", fmt.Sprint(i), 2*time.Minute+time.Duration(i)))
 	}
-	l.Record(&Entry{Time: start.Add(3 * time.Minute), Family: nft.IPv4, Kind: Repair, Cause: ByRepair, Reason: "damage"})
+	at := start.Add(3 * time.Minute)
+	l.Record(&Entry{Time: at, Family: nft.IPv4, Kind: Repair, Cause: ByRepair, Reason: "damage"})
 	l.Blame(nft.IPv6, "other (process 1)")
 	l.Blame(nft.IPv4, "nft (process 4711)")
 	l.Blame(nft.IPv4, "nft (process 4711)")
@@ -79,7 +80,8 @@ func TestSize(t *testing.T) {
 				e.Endpoints.Added = append(e.Endpoints.Added, addr)
 				e.Endpoints.Removed = append(e.Endpoints.Removed, addr)
 				if n < 100 {
-					e.Frontends.Added = append(e.Frontends.Added, fmt.Sprintf("[2001:db8::%d:1111:2222:%d]:65535/sctp", burst, n))
+					text := fmt.Sprintf("[2001:db8::%d:1111:2222:%d]:65535/sctp", burst, n)
+					e.Frontends.Added = append(e.Frontends.Added, text)
 				}
 			}
 			l.Record(e)

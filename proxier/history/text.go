@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -17,7 +18,7 @@ func (e *Entry) Subject() string {
 // Text describes what happened, in one line.
 func (e *Entry) Text() string {
 	text := e.what()
-	if e.Kind != Change && e.Reason != "" {
+	if e.Reason != "" {
 		text += ": " + e.Reason
 	}
 	if len(e.Programs) > 0 {
@@ -33,11 +34,6 @@ func (e *Entry) what() string {
 	switch e.Kind {
 	case Refusal:
 		return "cannot be updated"
-	case Ejection:
-		if len(e.Endpoints.Removed) == 0 {
-			return "endpoints are used again: " + e.Endpoints.text()
-		}
-		return "ejected endpoints: " + e.Endpoints.text()
 	case Write:
 		return fmt.Sprintf("wrote the whole table (service ports: %d%s)", e.ServicePorts, e.changed())
 	case Repair:
@@ -56,6 +52,8 @@ func (e *Entry) what() string {
 	add(e.Removed, "removed")
 	add(!e.Frontends.IsZero(), "frontends %s", e.Frontends.text())
 	add(!e.Endpoints.IsZero(), "endpoints %s (%d now)", e.Endpoints.text(), e.Usable)
+	add(len(e.Ejected.Added) > 0, "ejected %s (%d left)", joined(e.Ejected.Added), e.Usable)
+	add(len(e.Ejected.Removed) > 0, "used again: %s (%d now)", joined(e.Ejected.Removed), e.Usable)
 	add(len(e.Settings) > 0, "changed: %s", strings.Join(e.Settings, ", "))
 	return strings.Join(parts, "; ")
 }
@@ -80,4 +78,12 @@ func (d *Difference[T]) text() string {
 		words = append(words, fmt.Sprintf("and %d more", d.More))
 	}
 	return strings.Join(words, " ")
+}
+
+func joined(endpoints []netip.AddrPort) string {
+	texts := make([]string, len(endpoints))
+	for i, e := range endpoints {
+		texts[i] = e.String()
+	}
+	return strings.Join(texts, " ")
 }

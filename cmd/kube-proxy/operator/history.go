@@ -104,7 +104,8 @@ const historyHead = "TIME\tFAMILY\tCAUSE\tTOOK\tSUBJECT\tCHANGE"
 func historyRows(entries []*answer.HistoryEntry) (rows []row) {
 	for _, e := range entries {
 		at := e.Time.Format(time.RFC3339)
-		columns := []string{at, e.Family.Name(), cmp.Or(string(e.Cause), string(e.Kind)), tookText(e), e.Subject, e.Text}
+		cause := cmp.Or(string(e.Cause), string(e.Kind))
+		columns := []string{at, e.Family.Name(), cause, tookText(e), e.Subject, e.Text}
 		about := fmt.Sprint(e.Time.UnixNano(), e.Family, e.Kind, e.Subject, e.Protocol)
 		rows = append(rows, row{about, strings.Join(columns, "\t")})
 	}

@@ -74,7 +74,9 @@ func pagesOf(s *script.Script, args []string) (pages []socket.Page, err error) {
 	var service table.ServiceView
 	var step keep.DiffStep
 	var entries []answer.HistoryEntry
-	for name, object := range map[string]any{"status": &status, "services": &service, "diff": &step, "history": &entries} {
+	for name, object := range map[string]any{
+		"status": &status, "services": &service, "diff": &step, "history": &entries,
+	} {
 		err = errors.Join(err, yaml.UnmarshalStrict([]byte(files[name]), object))
 	}
 	if _, ok := files["status"]; ok {

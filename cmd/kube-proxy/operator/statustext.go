@@ -121,8 +121,8 @@ func syncText(now time.Time, s *proxier.SyncStatus) string {
 	return fmt.Sprintf("%s ago, took %s, cause: %s", age(now, s.Ended), took(s.Seconds), s.Cause)
 }
 
-// printNumbers writes the numbers of all families side by side, with the numbers
-// of rows of each set if wide is set.
+// printNumbers writes the numbers of all families side by side, with the
+// numbers of rows of each set if wide is set.
 func printNumbers(w io.Writer, families []proxier.FamilyStatus, wide bool) {
 	row := func(name string, value func(*proxier.FamilyStatus) any) {
 		fmt.Fprint(w, name)

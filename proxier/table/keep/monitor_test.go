@@ -29,7 +29,7 @@ func TestCloseWhileListening(t *testing.T) {
 			t.Fatal("the socket is still open")
 		}
 	}
-	m.nameOthers(nil) // a closed monitor does not listen
+	m.nameOthers(nil, nil) // a closed monitor does not listen
 	if m.inner != nil || m.busy.TryLock() {
 		t.Error("a closed monitor listens")
 	}

@@ -98,8 +98,8 @@ func yieldService(pages [][]table.ServiceView, i int, details bool, yield func(*
 	return yield(service)
 }
 
-// namesOf returns the names of the Services of a query, sorted, and the families
-// that answered.
+// namesOf returns the names of the Services of a query, sorted, and the
+// families that answered.
 func (a *Answers) namesOf(
 	ctx context.Context, q cluster.ServiceName,
 ) (names []cluster.ServiceName, families []nft.Family, err error) {

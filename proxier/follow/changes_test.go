@@ -1,0 +1,103 @@
+package follow
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/history"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
+)
+
+// planOf returns the plan of a service port with endpoints: a number, with "w"
+// for another weight, or "x" for an ejected one.
+func planOf(endpoints string) *ruleset.Plan {
+	if endpoints == "none" {
+		return nil
+	}
+	p := &ruleset.Plan{Service: &cluster.Service{Name: cluster.ServiceName{Namespace: "ns", Name: "svc"}}}
+	for word := range strings.FieldsSeq(endpoints) {
+		number := strings.TrimRight(word, "wx")
+		addr := netip.MustParseAddr("10.0.0." + number)
+		if strings.HasSuffix(word, "x") {
+			if p.Ejected == nil {
+				p.Ejected = new(ruleset.Ejected)
+			}
+			e := cluster.Ejection{Endpoint: netip.AddrPortFrom(addr, 80), Attempts: 3, Clients: 2, Probes: 2}
+			p.Ejected.Cluster = append(p.Ejected.Cluster, e)
+			continue
+		}
+		t := ruleset.Target{Addr: addr, Port: 80}
+		if strings.HasSuffix(word, "w") {
+			t.Weight = cluster.WeightOf(5)
+		}
+		p.Cluster = append(p.Cluster, t)
+	}
+	return p
+}
+
+// The entry of a change has what came and went.
+func TestCompare(t *testing.T) {
+	const why = ": 3 attempts of 2 clients unanswered, 2 probes lost"
+	for _, tt := range []struct {
+		before, after string
+		want          string // "" for no entry
+		cause         history.Cause
+	}{
+		{"1 2 3", "1 2 3", "", ""},
+		{"none", "none", "", ""},
+		{"1 2 3", "3 1 2", "", ""}, // the order is of no interest
+		{"1 2 3", "1 4 3", "endpoints +10.0.0.4:80 -10.0.0.2:80 (3 now)", ""},
+		{"1 2 3", "3 2 4 5", "endpoints +10.0.0.4:80 +10.0.0.5:80 -10.0.0.1:80 (4 now)", ""},
+		{"1 2 3", "3", "endpoints -10.0.0.1:80 -10.0.0.2:80 (1 now)", ""},
+		{"1 2", "1w 2", "changed: weights", ""},
+		{"none", "1 2", "added; endpoints +10.0.0.1:80 +10.0.0.2:80 (2 now)", ""},
+		{"1", "none", "removed; endpoints -10.0.0.1:80 (0 now)", ""},
+		{"1 2 3", "1 2 3x", "ejected 10.0.0.3:80 (2 left)" + why, history.ByEjection},
+		{"1 2 3x", "1 2 3", "used again: 10.0.0.3:80 (3 now)", history.ByEjection},
+		{"1 2 3x", "1 2", "endpoints -10.0.0.3:80 (2 now)", ""}, // the API removed it
+		{"1 2 3x", "1 2x 4",
+			"endpoints +10.0.0.4:80 -10.0.0.3:80 (2 now); ejected 10.0.0.2:80 (2 left)" + why, ""},
+	} {
+		e := history.Entry{Kind: history.Change}
+		got := ""
+		if compare(table.PortChange{Before: planOf(tt.before), After: planOf(tt.after)}, &e) {
+			got = e.Text()
+		}
+		if got != tt.want || e.Cause != tt.cause {
+			t.Errorf("from %s to %s: got %q by %q, want %q by %q", tt.before, tt.after, got, e.Cause, tt.want, tt.cause)
+		}
+	}
+}
+
+// A change of very many service ports is recorded as such.
+func TestManyChanges(t *testing.T) {
+	log := history.New()
+	h := &changes{log: log}
+	h.committed(&table.Commit{Whole: true, Changes: []table.PortChange{{After: planOf("1")}}})
+	h.synced(syncResult(true))
+	var many []table.PortChange
+	for i := range maxChanges + 50 {
+		after := planOf("1")
+		after.Service.Name.Name = fmt.Sprint("svc", i)
+		many = append(many, table.PortChange{After: after})
+	}
+	h.committed(&table.Commit{Changes: many})
+	h.synced(syncResult(false))
+	all := log.Entries(history.Query{}, time.Time{})
+	const want = "changed service ports, of which not all are listed: 250"
+	has := slices.ContainsFunc(all, func(e history.Entry) bool { return e.Text() == want })
+	if !has || len(all) != maxChanges+2 {
+		t.Errorf("got %d entries, %q is one: %v", len(all), want, has)
+	}
+}
+
+func syncResult(full bool) keep.SyncResult {
+	return keep.SyncResult{Full: full, Rewrite: keep.RewriteStart, Why: "first sync", Cause: keep.CauseChanges}
+}
