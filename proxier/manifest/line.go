@@ -1,9 +1,11 @@
 package manifest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,11 +25,11 @@ var (
 // setLines sets the lines of the problems of a document. Lines are lines of the
 // file.
 func (d document) setLines(problems []problem) {
-	if len(problems) == 0 {
-		return
-	}
 	var root goyaml.Node
-	_ = goyaml.Unmarshal(d.data, &root) // without a root, fields have no lines
+	// Objects have a subject, or are items: then the document is not too large.
+	if slices.ContainsFunc(problems, func(p problem) bool { return p.subject != "" || p.place.item != noItem }) {
+		_ = goyaml.Unmarshal(d.data, &root) // without a root, fields have no lines
+	}
 	for i := range problems {
 		d.setLine(&problems[i], &root)
 	}
@@ -56,9 +58,9 @@ func (d document) setLine(p *problem, root *goyaml.Node) {
 // firstLine returns the line on which the text of the document begins.
 func (d document) firstLine() int {
 	line := d.line
-	for text := range strings.Lines(string(d.data)) {
+	for text := range bytes.Lines(d.data) {
 		line++
-		if hasContent([]byte(text)) {
+		if hasContent(text) {
 			return line
 		}
 	}
@@ -87,14 +89,8 @@ func (f *finder) find(err error) error {
 	} else if match := fieldInError.FindStringSubmatch(err.Error()); match != nil {
 		f.follow(match[1])
 	} else if match := typeInError.FindStringSubmatch(err.Error()); match != nil {
-		jsonType, value, path, want := match[1], match[2], match[3], match[4]
-		found := f.findFirst(fieldElements.FindAllString(path, -1), func(n *goyaml.Node) bool {
-			return jsonTypeOf(n) == jsonType && (value == "" || value == n.Value)
-		})
-		if found != nil {
-			*f, path = *found, found.path
-		}
-		return fmt.Errorf("%s: must be %s, not %s", path, want, strings.TrimSpace(jsonType+" "+value))
+		path := f.followType(match[3], match[1], match[2])
+		return fmt.Errorf("%s: must be %s, not %s", path, match[4], strings.TrimSpace(match[1]+" "+match[2]))
 	} else if name, _, ok := strings.Cut(err.Error(), ": "); ok {
 		f.follow(name) // kind or apiVersion
 	}
@@ -143,6 +139,23 @@ func (f *finder) set(at, value *goyaml.Node, element string, bracket bool) {
 		element = "." + element
 	}
 	f.path += element
+}
+
+// followType goes to the first field with a path that has a JSON type, and a
+// value unless it is "". It returns the path with the indexes of elements.
+func (f *finder) followType(path, jsonType, value string) string {
+	elements := fieldElements.FindAllString(path, -1)
+	found := f.findFirst(elements, func(n *goyaml.Node) bool {
+		return jsonTypeOf(n) == jsonType && (value == "" || value == n.Value)
+	})
+	if found == nil { // such as n, a bool of YAML 1.1, but a string of 1.2
+		found = f.findFirst(elements, func(*goyaml.Node) bool { return true })
+	}
+	if found == nil {
+		return path
+	}
+	*f = *found
+	return f.path
 }
 
 // findFirst returns the first value that matches, with a path that has no

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -86,8 +87,11 @@ func identify(value []byte, implied *schema.GroupVersionKind) identity {
 	return id
 }
 
-// String returns "Service default/web", "Deployment web", "Service" or "".
+// String returns "Service default/web", "Deployment web", "Service" or "", in
+// one line.
 func (id identity) String() string {
+	id.Kind, id.Metadata.Name = oneLine(id.Kind), oneLine(id.Metadata.Name)
+	id.Metadata.Namespace = oneLine(id.Metadata.Namespace)
 	if id.Kind == "" || id.Metadata.Name == "" {
 		return id.Kind
 	}
@@ -97,3 +101,5 @@ func (id identity) String() string {
 	}
 	return key.String()
 }
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -87,7 +87,7 @@ func (p *parsed) parseValue(decoder runtime.Decoder, value []byte, implied *sche
 			p.addProblem(item, id.String(), err)
 			return
 		}
-		p.addWarning(item, id.APIVersion+" "+id.String(), warnSkippedKind)
+		p.addWarning(item, oneLine(id.APIVersion)+" "+id.String(), warnSkippedKind)
 		return
 	case err != nil:
 		for _, err := range decodeErrors(err) {

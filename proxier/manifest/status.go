@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -78,8 +79,15 @@ func (s *state) problems() (all []Problem) {
 	return all
 }
 
+// maxText limits the text of a Problem, which has values of the file.
+const maxText = 1000
+
 func (p problem) report(kept bool) Problem {
+	text := p.Error()
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "…"
+	}
 	return Problem{
-		File: p.place.file, Document: p.place.document, Line: p.place.line, Text: p.Error(), Kept: kept, Since: p.since,
+		File: p.place.file, Document: p.place.document, Line: p.place.line, Text: text, Kept: kept, Since: p.since,
 	}
 }
