@@ -101,6 +101,7 @@ type values struct {
 	ResetStale        bool                            `json:"resetStaleConnections"`
 	RetryAfterSeconds int                             `json:"retryAfterSeconds" jsonschema:"minimum=0,maximum=60"`
 	HashTableSize     int                             `json:"hashTableSize" jsonschema:"minimum=16,maximum=65536"`
+	Eject             bool                            `json:"eject"`
 	ExtraArgs         []flag                          `json:"extraArgs"`
 	ExtraEnv          []corev1.EnvVar                 `json:"extraEnv"`
 	Resources         corev1.ResourceRequirements     `json:"resources"`

@@ -65,6 +65,9 @@ command:
 {{- if ne (int .Values.hashTableSize) 251 }}
 - --hash-table-size={{ int .Values.hashTableSize }}
 {{- end }}
+{{- if not .Values.eject }}
+- --eject=false
+{{- end }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}
 {{- end }}
