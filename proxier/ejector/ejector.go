@@ -55,6 +55,9 @@ const (
 	// deleted. The sync that makes the rules avoid them has ended by then; if
 	// not, the next walk deletes them.
 	cleanDelay = 100 * time.Millisecond
+	// actGap is the minimum time between two acts, so that the results of many
+	// probes cost one.
+	actGap = 50 * time.Millisecond
 	// queryTimeout is how long a question to a table may take.
 	queryTimeout = time.Second
 )
@@ -89,6 +92,7 @@ type Ejector struct {
 	cost   time.Duration // CPU time of the looks of a walk
 	began  time.Time     // of the walk
 	walkAt time.Time
+	acted  time.Time // the last act
 	// period is that of walks. One that took long by chance makes it only twice
 	// as long.
 	period time.Duration
@@ -149,7 +153,12 @@ func (e *Ejector) Run(ctx context.Context) {
 		if !time.Now().Before(e.walkAt) {
 			e.walk(ctx)
 		}
+		if soonest := e.acted.Add(actGap); time.Now().Before(soonest) {
+			timer.Reset(time.Until(soonest))
+			continue
+		}
 		next := e.act(ctx)
+		e.acted = time.Now()
 		timer.Reset(max(time.Until(next), 0))
 	}
 }
