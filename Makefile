@@ -30,7 +30,7 @@ KERNEL_SCRIPTS := addresses|traffic-policies|no-endpoints|source-ranges|service-
 KERNEL_PACKETS := TestPriority|TestOwnPriority
 ifeq ($(PACKETS),all)
 KERNEL_PACKAGES += ./healthcheck ./test/lab
-KERNEL_SCRIPTS := $(KERNEL_SCRIPTS)|endpoint-is-clusterip|nodeport|affinity$$|affinity-stays|affinity-repair|udp-flow|trace|source-hash|balance|stale
+KERNEL_SCRIPTS := $(KERNEL_SCRIPTS)|endpoint-is-clusterip|nodeport|affinity$$|affinity-stays|affinity-repair|udp-flow|trace|source-hash|balance|stale|eject
 KERNEL_PACKETS := $(KERNEL_PACKETS)|TestAffinityFull|TestTrace|TestFlows
 else
 PACKAGE_KERNELS := -k 5.10 -k 6.12

@@ -198,16 +198,19 @@ func (e *Ejector) act(ctx context.Context) (next time.Time) {
 func (e *Ejector) apply(ctx context.Context) {
 	for _, p := range e.detector.Changed() {
 		ejections := e.detector.Ejections(p)
+		changed := make(chan bool, 1)
 		err := e.query(ctx, p.Family, func(t *table.Table) error {
-			t.SetEjections(nameOf(p), ejections)
+			changed <- t.SetEjections(nameOf(p), ejections)
 			return nil
 		})
 		if err != nil {
 			klog.ErrorS(err, "Failed to eject endpoints", "servicePort", p.Service.WithPort(p.Name))
 			continue
 		}
-		e.config.Sync(p.Family)
-		e.cleanAt = time.Now().Add(cleanDelay)
+		if <-changed {
+			e.config.Sync(p.Family)
+			e.cleanAt = time.Now().Add(cleanDelay)
+		}
 	}
 	for _, p := range e.detector.Blinded() {
 		e.reportBlind(ctx, p)

@@ -71,23 +71,23 @@ func (t *Table) Usable(name PortName) (u Usable, ok bool) {
 }
 
 // SetEjections sets the ejected endpoints of a service port of TCP, sorted.
-// Those that it does not use are ignored. They are effective after the next
-// Sync, which writes only this service port. If the API changes an endpoint,
-// its ejection ends.
-func (t *Table) SetEjections(name PortName, all []cluster.Ejection) {
+// Those that it does not use are ignored. If the API changes an endpoint, its
+// ejection ends. SetEjections reports whether the endpoints change: this takes
+// effect with the next Sync, which writes only this service port.
+func (t *Table) SetEjections(name PortName, all []cluster.Ejection) (changed bool) {
 	d := &t.desired
 	d.mergeEndpoints()
 	u, ok := t.Usable(name)
 	if !ok {
-		return
+		return false
 	}
 	all = slices.DeleteFunc(slices.Clone(all), func(e cluster.Ejection) bool {
 		return !slices.Contains(u.Cluster, e.Endpoint) && !slices.Contains(u.Local, e.Endpoint)
 	})
-	d.setEjections(d.port(name), all)
+	return d.setEjections(d.port(name), all)
 }
 
-func (d *desired) setEjections(p *portState, all []cluster.Ejection) {
+func (d *desired) setEjections(p *portState, all []cluster.Ejection) (changed bool) {
 	before := d.ejections[p]
 	if len(all) == 0 {
 		delete(d.ejections, p)
@@ -95,10 +95,12 @@ func (d *desired) setEjections(p *portState, all []cluster.Ejection) {
 		d.ejections[p] = all
 	}
 	same := func(a, b cluster.Ejection) bool { return a.Endpoint == b.Endpoint }
-	if !slices.EqualFunc(before, all, same) {
-		d.dirty[p.service] = struct{}{}
-		d.touch(p)
+	if slices.EqualFunc(before, all, same) {
+		return false
 	}
+	d.dirty[p.service] = struct{}{}
+	d.touch(p)
+	return true
 }
 
 // endEjections ends the ejections of the endpoints of a Service that changed.
