@@ -40,15 +40,16 @@ func TestEjectionEvents(t *testing.T) {
 		event string        // "" for none
 	}{
 		{"nothing", plan(false, []int{1, 2, 3}), ""},
-		{"one", plan(false, []int{2, 3}, 1), "Endpoint 10.0.0.1:80 of service port ns/svc: no new connections from node " +
-			"n1, because of no answers (3 attempts of 2 clients unanswered, 2 probes lost)"},
+		{"one", plan(false, []int{2, 3}, 1), "Endpoint 10.0.0.1:80 of service port ns/svc: no new connections from " +
+			"node n1, because of no answers (3 attempts of 2 clients unanswered, 2 probes lost)"},
 		{"the same", plan(false, []int{2, 3}, 1), ""},
 		{"again", plan(false, []int{1, 2, 3}),
 			"Endpoint 10.0.0.1:80 of service port ns/svc: new connections from node n1 again"},
-		{"many", plan(false, []int{1, 2, 3, 4, 5, 6}, 11, 12, 13, 14, 15, 16), "Endpoints 10.0.0.11:80, 10.0.0.12:80, " +
-			"10.0.0.13:80, 10.0.0.14:80, 10.0.0.15:80 and 1 more of service port"},
+		{"many", plan(false, []int{1, 2, 3, 4, 5, 6}, 11, 12, 13, 14, 15, 16), "Endpoints 10.0.0.11:80, " +
+			"10.0.0.12:80, 10.0.0.13:80, 10.0.0.14:80, 10.0.0.15:80 and 1 more of service port"},
 		{"removed by the API", plan(false, []int{1, 2, 3, 4, 5, 6}), ""},
-		{"open", plan(true, []int{1, 2, 3}), "More than half of the endpoints of service port ns/svc do not answer node n1"},
+		{"open", plan(true, []int{1, 2, 3}),
+			"More than half of the endpoints of service port ns/svc do not answer node n1"},
 		{"still open", plan(true, []int{1, 2, 3}), ""},
 		{"ejected", plan(false, []int{2, 3}, 1), "Endpoint 10.0.0.1:80"},
 		{"open again", plan(true, []int{1, 2, 3}), "More than half"},

@@ -30,10 +30,11 @@ func checkDeadEndpoints(_ context.Context, n *node) Finding {
 	}
 	switch {
 	case len(unsure) > 0:
-		return warn(fmt.Sprintf("endpoints of %d service ports do not answer, and so many that this node's own network "+
-			"is suspected; all of them get new connections", len(unsure)),
-			"check the network of this node, and network policies that drop packets of nodes; connect to the endpoints "+
-				"from this node and from another one, for example with curl").with(append(unsure, details...)...)
+		return warn(fmt.Sprintf("endpoints of %d service ports do not answer, and so many that this node's own "+
+			"network is suspected; all of them get new connections", len(unsure)),
+			"check the network of this node, and network policies that drop packets of nodes; connect to the "+
+				"endpoints from this node and from another one, for example with curl").
+			with(append(unsure, details...)...)
 	case ejected > 0:
 		return warn(fmt.Sprintf("%d endpoints are ejected: they answer neither clients nor this node", ejected),
 			"check the pod of the endpoint and its node; if it answers from other nodes, check the route between both "+
