@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -99,6 +100,45 @@ func (n *node) nftproxy(t *testing.T, by []string, args ...string) (out string, 
 		code = exit.ExitCode()
 	}
 	return string(text), code
+}
+
+// A start without problems logs no warning, also in a container without
+// CAP_SYS_RESOURCE. One line at its end has what is served.
+func TestStartLog(t *testing.T) {
+	tabletest.NewNode(t)
+	n := startProxy(t, `set -- setpriv --bounding-set=-sys_resource "$@"`, "testdata/localhost",
+		"--detect-local-mode", "InterfaceNamePrefix", "--pod-interface-name-prefix", "veth")
+	n.awaitStatus(t, 0)
+	n.stop()
+	served := regexp.MustCompile(`"Serving Services" version="\S+" node="node1" detectLocalMode="InterfaceNamePrefix" ` +
+		`ipFamilies=\["IPv4","IPv6"\] services=\[\d+,\d+\] endpoints=\[\d+,\d+\] elapsed="\d+ms"`)
+	warning := regexp.MustCompile(`(?m)^[WEF].*|.*([Ff]ail|[Ww]arn|OOM).*`)
+	if log := n.log.String(); len(served.FindAllString(log, -1)) != 1 || warning.MatchString(log) {
+		t.Errorf("got warnings %q, want none, and a line that matches %s", warning.FindAllString(log, -1), served)
+	}
+}
+
+// trace ends with a summary when the user interrupts it.
+func TestTraceInterrupted(t *testing.T) {
+	tabletest.NewNode(t)
+	n := startProxy(t, "", clusterManifests)
+	n.awaitStatus(t, 0)
+	var out bytes.Buffer
+	trace := exec.Command(filepath.Join(n.bin, operator.Name), "trace", "--timeout", "1m")
+	trace.Stdout, trace.Stderr = &out, &out
+	if err := trace.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 { // its table exists as soon as it traces
+		if list, _ := exec.Command("nft", "list", "tables").Output(); bytes.Contains(list, []byte("trace")) {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	trace.Process.Signal(os.Interrupt)
+	if err := trace.Wait(); err != nil || !strings.HasSuffix(out.String(), "\npackets: 0\n") {
+		t.Errorf("got %v and\n%s\nwant a summary", err, &out)
+	}
 }
 
 // awaitStatus waits until status has an exit code.

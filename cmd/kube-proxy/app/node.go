@@ -77,14 +77,14 @@ func conntrackSettings(c *v1alpha1.KubeProxyConntrackConfiguration) conntrack.Se
 const oomScoreFile = "/proc/self/oom_score_adj"
 
 // applyOOMScore sets the OOM score adjustment (oomScoreAdj); nil keeps it. A
-// lower value needs CAP_SYS_RESOURCE. A failure is logged only, because
-// Services can be served without it.
+// lower value needs CAP_SYS_RESOURCE, which most containers do not have. Then a
+// failure is no news, and Services can be served without it.
 func applyOOMScore(score *int32) {
 	if score == nil {
 		return
 	}
 	if err := writeOOMScore(oomScoreFile, *score); err != nil {
-		klog.InfoS("Failed to set the OOM score adjustment; a lower value needs CAP_SYS_RESOURCE",
+		klog.V(4).InfoS("The OOM score adjustment stays; a lower value needs CAP_SYS_RESOURCE",
 			"oomScoreAdj", *score, "err", err)
 	}
 }

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime/debug"
@@ -44,6 +45,7 @@ type server struct {
 	status    *healthcheck.HTTPServer
 	answers   *answer.Answers // for the socket
 	socket    *socket.Server
+	detect    ruleset.DetectLocalMode
 }
 
 // newServer creates and connects the parts of a server. It changes nothing on
@@ -57,6 +59,7 @@ func newServer(ctx context.Context, o *config.Options) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.detect = pc.Rules.DetectLocal.Mode
 	pc.NoHash, pc.NoTimeouts = noHash(), pc.Rules.RetryAfter > 0 && noTimeouts()
 	if err := s.connect(&pc); err != nil {
 		return nil, err
@@ -245,9 +248,26 @@ func (s *server) afterFirstSync(ctx context.Context) {
 		return
 	case <-s.proxier.Synced():
 	}
+	s.logStart()
 	setHeapGrowth(heapGrowth)
 	debug.FreeOSMemory()
 	removeLeftovers(ctx, func() error { return leftovers.Remove(ctx) })
+}
+
+// logStart logs that the start is complete, with what is served. The numbers
+// are those of the families.
+func (s *server) logStart() {
+	status := s.proxier.Status()
+	var families []string
+	var services, endpoints []int
+	for i := range status.Families {
+		f := &status.Families[i]
+		families = append(families, f.Family.Name())
+		services, endpoints = append(services, f.Services), append(endpoints, f.Endpoints)
+	}
+	klog.InfoS("Serving Services", "version", Version, "node", s.nodeName(),
+		"detectLocalMode", cmp.Or(s.detect, "none"), "ipFamilies", families, "services", services,
+		"endpoints", endpoints, "elapsed", time.Since(status.Started).Round(time.Millisecond))
 }
 
 // minLeftoversRetry and maxLeftoversRetry bound the pause before another

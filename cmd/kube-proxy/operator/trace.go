@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +25,9 @@ type traceFlags struct {
 	count int
 }
 
+// traced counts packets by their fates.
+type traced struct{ served, refused, lost, others int }
+
 func newTrace() *cobra.Command {
 	flags := traceFlags{}
 	cmd := &cobra.Command{
@@ -42,7 +42,8 @@ func newTrace() *cobra.Command {
 			"the answer, it names the cause: the route, rp_filter, forwarding, the neighbour. " +
 			"Rules of legacy iptables do not report packets: a packet that they drop is lost after the last chain " +
 			"that saw it. docs/troubleshooting.md lists the codes in brackets.\n\n" +
-			"The exit code is 0 if a packet was seen, also if it was refused, and 1 if none was.",
+			"At the end, also after an interrupt, it prints the numbers of packets by their fates. The exit code is 0 " +
+			"if a packet was seen, also if it was refused, and 1 if none was until the timeout.",
 		Example: "  nftproxy trace svc/default/web\n" +
 			"  nftproxy trace 192.0.2.10:443 --from 198.51.100.7 --count 1\n" +
 			"  nftproxy trace --from outside --timeout 5m -o json",
@@ -64,7 +65,7 @@ func (f *traceFlags) run(cmd *cobra.Command, args []string) error {
 	if f.count < 1 {
 		return misusef("--count %d is not greater than 0", f.count)
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(cmd.Context())
 	defer stop()
 	what, selection, err := f.selection(ctx, args)
 	if err != nil {
@@ -81,12 +82,13 @@ func (f *traceFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return f.conclude(cmd.ErrOrStderr(), t, seen, what)
+	interrupted := errors.Is(ctx.Err(), context.Canceled)
+	return f.conclude(cmd.ErrOrStderr(), t, seen, interrupted, what)
 }
 
-// follow prints packets and returns their number.
-func (f *traceFlags) follow(ctx context.Context, w io.Writer, t *trace.Trace) (seen int, err error) {
-	for ; seen < f.count; seen++ {
+// follow prints packets, and counts them.
+func (f *traceFlags) follow(ctx context.Context, w io.Writer, t *trace.Trace) (seen traced, err error) {
+	for seen.all() < f.count {
 		packet, err := t.Next(ctx)
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			return seen, nil
@@ -95,11 +97,43 @@ func (f *traceFlags) follow(ctx context.Context, w io.Writer, t *trace.Trace) (s
 			return seen, err
 		}
 		f.refine(ctx, packet)
-		if err := f.print(w, packet, seen == 0); err != nil {
+		if err := f.print(w, packet, seen.all() == 0); err != nil {
 			return seen, err
 		}
+		seen.add(packet)
 	}
 	return seen, nil
+}
+
+func (n *traced) add(p *trace.Packet) {
+	switch {
+	case p.Action == trace.Lost:
+		n.lost++
+	case p.Action == explain.Drop || p.Action == explain.Reject:
+		n.refused++
+	case p.Endpoint.IsValid():
+		n.served++
+	default:
+		n.others++
+	}
+}
+
+func (n *traced) all() int { return n.served + n.refused + n.lost + n.others }
+
+// String returns the numbers that are not 0.
+func (n *traced) String() string {
+	text := fmt.Sprintf("packets: %d", n.all())
+	for _, part := range []struct {
+		n    int
+		what string
+	}{
+		{n.served, "sent to an endpoint"}, {n.refused, "dropped or rejected"}, {n.lost, "lost"}, {n.others, "others"},
+	} {
+		if part.n > 0 {
+			text += fmt.Sprintf(", %s: %d", part.what, part.n)
+		}
+	}
+	return text
 }
 
 // refine asks the proxy why the Service of a packet has no endpoint. Without an
@@ -128,8 +162,9 @@ func (f *traceFlags) print(w io.Writer, packet *trace.Packet, first bool) error 
 	return f.output.write(w, packet, packet.Print)
 }
 
-// conclude reports lost messages. It returns an error if no packet was seen.
-func (f *traceFlags) conclude(w io.Writer, t *trace.Trace, seen int, what string) error {
+// conclude prints a summary, and reports lost messages. It returns an error if no
+// packet was seen, unless the user interrupted the command.
+func (f *traceFlags) conclude(w io.Writer, t *trace.Trace, seen traced, interrupted bool, what string) error {
 	lost, err := t.Lost()
 	if err != nil {
 		return err
@@ -137,7 +172,8 @@ func (f *traceFlags) conclude(w io.Writer, t *trace.Trace, seen int, what string
 	if lost > 0 {
 		fmt.Fprintf(w, "%d messages about packets were lost: some packets are missing or incomplete\n", lost)
 	}
-	if seen > 0 {
+	if seen.all() > 0 || interrupted {
+		fmt.Fprintln(w, &seen)
 		return nil
 	}
 	return errors.New("no new connection to " + what + " was seen: no client connected, its packets did not reach " +
