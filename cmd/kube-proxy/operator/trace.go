@@ -42,8 +42,8 @@ func newTrace() *cobra.Command {
 			"the answer, it names the cause: the route, rp_filter, forwarding, the neighbour. " +
 			"Rules of legacy iptables do not report packets: a packet that they drop is lost after the last chain " +
 			"that saw it. docs/troubleshooting.md lists the codes in brackets.\n\n" +
-			"At the end, also after an interrupt, it prints the numbers of packets by their fates. The exit code is 0 " +
-			"if a packet was seen, also if it was refused, and 1 if none was until the timeout.",
+			"At the end, also after an interrupt, it prints the numbers of packets by their fates. The exit code is " +
+			"0 if a packet was seen, also if it was refused, and 1 if none was until the timeout.",
 		Example: "  nftproxy trace svc/default/web\n" +
 			"  nftproxy trace 192.0.2.10:443 --from 198.51.100.7 --count 1\n" +
 			"  nftproxy trace --from outside --timeout 5m -o json",
@@ -162,8 +162,8 @@ func (f *traceFlags) print(w io.Writer, packet *trace.Packet, first bool) error 
 	return f.output.write(w, packet, packet.Print)
 }
 
-// conclude prints a summary, and reports lost messages. It returns an error if no
-// packet was seen, unless the user interrupted the command.
+// conclude prints a summary, and reports lost messages. It returns an error if
+// no packet was seen, unless the user interrupted the command.
 func (f *traceFlags) conclude(w io.Writer, t *trace.Trace, seen traced, interrupted bool, what string) error {
 	lost, err := t.Lost()
 	if err != nil {
