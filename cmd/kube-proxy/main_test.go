@@ -111,7 +111,8 @@ func TestStartLog(t *testing.T) {
 	n.awaitStatus(t, 0)
 	n.stop()
 	served := regexp.MustCompile(`"Serving Services" version="\S+" node="node1" ` +
-		`detectLocalMode="InterfaceNamePrefix" ipFamilies=\["IPv4","IPv6"\] services=\[\d+,\d+\] endpoints=\[\d+,\d+\] elapsed="\d+ms"`)
+		`detectLocalMode="InterfaceNamePrefix" ipFamilies=\["IPv4","IPv6"\] ` +
+		`services=\[\d+,\d+\] endpoints=\[\d+,\d+\] elapsed="\d+ms"`)
 	warning := regexp.MustCompile(`(?m)^[WEF].*|.*([Ff]ail|[Ww]arn|OOM).*`)
 	if log := n.log.String(); len(served.FindAllString(log, -1)) != 1 || warning.MatchString(log) {
 		t.Errorf("got warnings %q, want none, and a line that matches %s", warning.FindAllString(log, -1), served)
