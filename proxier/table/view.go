@@ -156,6 +156,23 @@ func (t *Table) ServiceNames() iter.Seq[cluster.ServiceName] {
 	}
 }
 
+// EndpointAddrs returns addresses of ready endpoints for each node, at most
+// limit of a node. The name of a node that is unknown is "".
+func (t *Table) EndpointAddrs(limit int) map[string][]netip.Addr {
+	found := make(map[string][]netip.Addr)
+	t.desired.mergeEndpoints()
+	for _, s := range t.desired.services {
+		for _, e := range s.endpoints {
+			addrs := found[e.Node]
+			usable := e.Ready && t.Family().Of(e.Addr) && !t.desired.node.IsServiceAddr(e.Addr)
+			if len(addrs) < limit && usable && !slices.Contains(addrs, e.Addr) {
+				found[e.Node] = append(addrs, e.Addr)
+			}
+		}
+	}
+	return found
+}
+
 // Service returns the desired state of a Service. ok is false if the table does
 // not have it.
 func (t *Table) Service(name cluster.ServiceName) (view ServiceView, ok bool) {

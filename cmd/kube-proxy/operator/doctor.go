@@ -34,6 +34,9 @@ func newDoctor(version string) *cobra.Command {
 			config.Services = func(ctx context.Context) iter.Seq2[*table.ServiceView, error] {
 				return answer.Services.Ask(ctx, &flags.client, cluster.ServiceName{})
 			}
+			config.Nodes = func(ctx context.Context) iter.Seq2[*answer.NodeEndpoints, error] {
+				return answer.Nodes.Ask(ctx, &flags.client, struct{}{})
+			}
 			r := doctor.Run(cmd.Context(), config)
 			err := flags.output.write(cmd.OutOrStdout(), r, r.Print)
 			if err == nil && r.Bad() {

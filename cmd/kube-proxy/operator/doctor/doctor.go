@@ -31,6 +31,9 @@ type Config struct {
 	// Services returns all Services of the running proxy. nil skips the checks
 	// that need them.
 	Services func(context.Context) iter.Seq2[*table.ServiceView, error]
+	// Nodes returns some endpoints of each node. Without it, the endpoints that
+	// are checked are in the tables.
+	Nodes func(context.Context) iter.Seq2[*answer.NodeEndpoints, error]
 }
 
 // Report is the result of all checks.
@@ -96,6 +99,7 @@ func checks() []check {
 		{"filters", true, checkFilters},
 		{"ip-forward", false, checkForwarding},
 		{"rp-filter", false, checkReversePath},
+		{"routes", true, checkRoutes},
 		{"route-localnet", false, checkRouteLocalnet},
 		{"conntrack", false, checkConntrack},
 		{"conntrack-liberal", false, checkLiberal},

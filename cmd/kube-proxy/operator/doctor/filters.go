@@ -32,14 +32,31 @@ func filterFinding(blocks []block) Finding {
 		Remedy: "accept translated connections before these rules (nft: ct status dnat accept; iptables: -m " +
 			"conntrack --ctstate DNAT,ESTABLISHED,RELATED -j ACCEPT), or the range of the pods",
 	}
+	policies := 0
 	for _, b := range blocks {
-		finding.Details = append(finding.Details, b.String())
+		text := b.String()
+		description, isPolicy := explain.PolicyOf(b.table, b.chain, b.text)
+		if isPolicy {
+			text += "; it looks like " + description
+		}
+		finding.Details = append(finding.Details, text)
 		switch {
+		case isPolicy: // intended
+			policies++
 		case b.certain:
 			finding.Result, finding.Reason = Fail, "rules of other programs drop packets to endpoints"
 		case b.rule == 0 && finding.Result == Info: // no rule accepts the packet for sure
 			finding.Result = Warn
 		}
+	}
+	const allow = "allow the connections in the NetworkPolicy (kubectl get networkpolicies -A), unless it forbids them " +
+		"on purpose"
+	switch policies {
+	case 0:
+	case len(blocks):
+		finding.Reason, finding.Remedy = "network policies drop packets to endpoints", allow
+	default:
+		finding.Remedy += "; for rules of network policies, " + allow
 	}
 	return finding
 }

@@ -31,6 +31,7 @@ import (
 //	node [OPTION]               makes a healthy node; the options are in detections and hosts=N
 //	proxy [FILE]                makes the proxy run, with a status in YAML
 //	services FILE               makes the proxy serve Services
+//	nodes FILE                  makes the proxy know endpoints of nodes
 //	busy                        makes the proxy fail to list its Services
 //	root DIR                    makes the checks read DIR/proc and DIR/sys
 //	check NAME RESULT [TEXT]    runs a check; the result is ok, info, warn, fail or skipped,
@@ -42,7 +43,7 @@ func TestScripts(t *testing.T) {
 		s := &state{t: e.T}
 		s.config.ProxyError = errors.New("nothing listens")
 		return script.Steps(map[string]any{
-			"node": s.node, "proxy": s.proxy, "services": s.services, "busy": s.busy, "root": s.root,
+			"node": s.node, "proxy": s.proxy, "services": s.services, "nodes": s.nodes, "busy": s.busy, "root": s.root,
 			"check": s.check, "iptables": s.iptables,
 		}), nil
 	}})
@@ -84,6 +85,20 @@ func (s *state) proxy(sc *script.Script, files ...string) error {
 		return nil
 	}
 	return yaml.UnmarshalStrict([]byte(sc.ReadFile(files[0])), s.config.Proxy)
+}
+
+func (s *state) nodes(sc *script.Script, file string) error {
+	var nodes []answer.NodeEndpoints
+	s.config.Nodes = func(context.Context) iter.Seq2[*answer.NodeEndpoints, error] {
+		return func(yield func(*answer.NodeEndpoints, error) bool) {
+			for i := range nodes {
+				if !yield(&nodes[i], nil) {
+					return
+				}
+			}
+		}
+	}
+	return yaml.UnmarshalStrict([]byte(sc.ReadFile(file)), &nodes)
 }
 
 func (s *state) services(sc *script.Script, file string) error {

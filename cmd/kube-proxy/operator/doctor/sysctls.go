@@ -3,7 +3,9 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -56,13 +58,12 @@ func checkReversePath(_ context.Context, n *node) Finding {
 	if len(names) == 0 {
 		return ok("no interface has a strict rp_filter")
 	}
-	return strictFinding(names)
+	return n.strictFinding(names)
 }
 
-// strictFinding is the finding for interfaces with a strict rp_filter. With one
-// uplink and no policy routing, answers leave by the interface on which
-// packets arrive.
-func strictFinding(names []string) Finding {
+// strictFinding is the finding for interfaces with a strict rp_filter. The
+// kernel counts the packets that it dropped.
+func (n *node) strictFinding(names []string) Finding {
 	uplinks, err := uplinks(unix.AF_INET)
 	if err != nil {
 		return unknown(err)
@@ -81,11 +82,40 @@ func strictFinding(names []string) Finding {
 			reason = fmt.Sprintf("%s has a strict rp_filter, and this node has policy routing (ip rule)", name)
 		}
 	}
-	if reason != "" {
-		return warn(reason+": packets whose answer would leave by another interface are dropped",
-			"sysctl -w net.ipv4.conf.all.rp_filter=2 (loose), and set it in /etc/sysctl.d")
+	drops, err := n.outsideDrops(names)
+	if err != nil {
+		return unknown(err)
 	}
-	return info("strict rp_filter on "+list(names, 5)+": harmless with one uplink", "")
+	const remedy = "sysctl -w net.ipv4.conf.all.rp_filter=2 (loose), and set it in /etc/sysctl.d"
+	dropped := n.reversePathDrops()
+	switch {
+	case dropped > 0:
+		return warn(fmt.Sprintf("rp_filter dropped %d packets since this node started; it is strict on %s", dropped,
+			list(names, 5)), remedy+"; nftproxy trace shows which packets are dropped now").with(drops...)
+	case reason != "":
+		return warn(reason+": packets whose answer would leave by another interface are dropped", remedy).with(drops...)
+	case len(drops) > 0:
+		return info("strict rp_filter drops packets of clients outside that arrive on some interfaces; it has dropped "+
+			"none", remedy+", if such clients use these interfaces").with(drops...)
+	}
+	return info("strict rp_filter on "+list(names, 5)+": it has dropped no packet, and answers to clients outside leave "+
+		"by the interface on which their packets arrive", "")
+}
+
+// reversePathDrops returns the number of packets that rp_filter dropped, 0 if
+// it is unknown.
+func (n *node) reversePathDrops() (dropped uint64) {
+	text, _ := os.ReadFile(n.path("proc/thread-self/net/netstat"))
+	lines := strings.Split(string(text), "\n")
+	for i := 0; i+1 < len(lines); i += 2 { // names, then values
+		values := strings.Fields(lines[i+1])
+		for j, name := range strings.Fields(lines[i]) {
+			if name == "IPReversePathFilter" && j < len(values) {
+				dropped, _ = strconv.ParseUint(values[j], 10, 64)
+			}
+		}
+	}
+	return dropped
 }
 
 // uplinks returns the interfaces of the default routes of an address family.

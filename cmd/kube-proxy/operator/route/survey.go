@@ -208,6 +208,22 @@ func (s *Survey) lookup(
 	return routes[0], 0, nil
 }
 
+// Address returns an IPv4 address of an interface that other hosts use, an
+// invalid one if it has none or is down.
+func (s *Survey) Address(name string) (netip.Addr, error) {
+	link, err := s.handle.LinkByName(name)
+	if err != nil || link.Attrs().RawFlags&unix.IFF_UP == 0 {
+		return netip.Addr{}, err
+	}
+	addrs, err := s.handle.AddrList(link, unix.AF_INET)
+	for _, a := range addrs {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok && a.Scope == unix.RT_SCOPE_UNIVERSE {
+			return addr.Unmap(), err
+		}
+	}
+	return netip.Addr{}, err
+}
+
 // link returns an interface.
 func (s *Survey) link(index int) (*netlink.LinkAttrs, error) {
 	if found := s.links[index]; found != nil {

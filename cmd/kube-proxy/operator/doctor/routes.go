@@ -1,0 +1,196 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/route"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// checkRoutes looks up the routes to endpoints of each node, and back to a
+// client outside.
+func checkRoutes(ctx context.Context, n *node) Finding {
+	nodes, err := n.endpoints(ctx)
+	if err != nil {
+		return unknown(err)
+	}
+	routes, err := route.Open()
+	if err != nil {
+		return unknown(err)
+	}
+	defer routes.Close()
+	r := &routeCheck{survey: route.NewSurvey(routes, n.Root)}
+	for i := range nodes {
+		if err := r.check(&nodes[i]); err != nil {
+			return unknown(err)
+		}
+	}
+	return r.finding(len(nodes))
+}
+
+// endpoints returns endpoints of each node. Without a running proxy, the tables
+// have some endpoints, whose nodes are unknown.
+func (n *node) endpoints(ctx context.Context) (nodes []answer.NodeEndpoints, err error) {
+	if n.Nodes != nil && n.Proxy != nil {
+		for found, err := range n.Nodes(ctx) {
+			if err != nil {
+				return nil, err
+			}
+			nodes = append(nodes, *found)
+		}
+		return nodes, nil
+	}
+	const limit = 16
+	var unplaced answer.NodeEndpoints
+	for _, f := range families() {
+		rows, err := endpointRows(f)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows[:min(len(rows), limit)] {
+			_, to, ok := ruleset.TargetOf(f, row)
+			if ok && !slices.Contains(unplaced.Addresses, to.Addr()) {
+				unplaced.Addresses = append(unplaced.Addresses, to.Addr())
+			}
+		}
+	}
+	if len(unplaced.Addresses) > 0 {
+		nodes = append(nodes, unplaced)
+	}
+	return nodes, nil
+}
+
+// routeCheck collects the causes why packets to endpoints do not arrive.
+type routeCheck struct {
+	survey  *route.Survey
+	checked int
+	cut     bool // no endpoint of a node can be reached
+	causes  []route.Cause
+	lines   []string
+}
+
+// check looks up the routes to the endpoints of a node.
+func (r *routeCheck) check(node *answer.NodeEndpoints) error {
+	failed := 0
+	for _, addr := range node.Addresses {
+		cause, err := r.causeOf(addr, node.ThisNode)
+		if err != nil {
+			return err
+		}
+		r.checked++
+		if cause.Code == "" {
+			continue
+		}
+		failed++
+		r.causes = append(r.causes, cause)
+		r.lines = append(r.lines, describeNode(node)+cause.Text)
+	}
+	r.cut = r.cut || failed > 1 && failed == len(node.Addresses)
+	return nil
+}
+
+func describeNode(node *answer.NodeEndpoints) string {
+	switch {
+	case node.ThisNode:
+		return "this node: "
+	case node.Node != "":
+		return "node " + node.Node + ": "
+	}
+	return ""
+}
+
+// causeOf returns why packets from this node, or from a client outside, do not
+// reach an endpoint.
+func (r *routeCheck) causeOf(endpoint netip.Addr, ofThisNode bool) (route.Cause, error) {
+	facts, err := r.survey.Facts(route.Packet{Destination: endpoint, OfNode: true})
+	cause := route.Decide(&facts)
+	if ofThisNode && cause.Code == "" && facts.There.Via.IsValid() {
+		cause = route.Cause{
+			Code: ruleset.NoRoute, Text: fmt.Sprintf("pod %s has no route of its own: packets leave this node through %s "+
+				"to %s", endpoint, facts.There.Out, facts.There.Via),
+			Remedy: "look at the network plugin of this node, which should add the route",
+		}
+	}
+	if cause.Code != "" || err != nil {
+		return cause, err
+	}
+	client := explain.Outside(nft.FamilyOf(endpoint))
+	in, err := r.survey.Interface(client)
+	if err != nil || in == "lo" { // no client outside can connect
+		return route.Cause{}, nil
+	}
+	facts, err = r.survey.Facts(route.Packet{Source: client, Destination: endpoint, In: in})
+	if cause = route.Decide(&facts); cause.Code == ruleset.ForwardingOff { // the check ip-forward reports it
+		cause = route.Cause{}
+	}
+	return cause, err
+}
+
+func (r *routeCheck) finding(nodes int) Finding {
+	switch {
+	case r.checked == 0:
+		return skipped("no endpoint is known")
+	case len(r.causes) == 0:
+		return ok(fmt.Sprintf("packets to %d endpoints of %d nodes have a route, and so have the answers", r.checked, nodes))
+	}
+	reason := fmt.Sprintf("packets to %d of %d endpoints, or the answers, do not arrive", len(r.causes), r.checked)
+	finding := warn(reason, r.causes[0].Remedy)
+	if r.cut {
+		finding = fail(reason, r.causes[0].Remedy)
+	}
+	return finding.with(sortedLines(r.lines)...)
+}
+
+// dropsFromOutside returns why packets from clients outside that arrive on an
+// interface are dropped, "" if they are not.
+func dropsFromOutside(survey *route.Survey, name string) (string, error) {
+	client := explain.Outside(nft.IPv4)
+	to, err := survey.Address(name)
+	if err != nil || !to.IsValid() {
+		return "", err
+	}
+	facts, err := survey.Facts(route.Packet{Source: client, Destination: to, In: name})
+	if err != nil {
+		return "", err
+	}
+	cause := route.Decide(&facts)
+	if cause.Code != ruleset.ReversePath {
+		return "", nil
+	}
+	if facts.There.ToSource == "" {
+		return name + ": this node has no route to clients outside", nil
+	}
+	return fmt.Sprintf("%s: the route to clients outside leads through %s", name, facts.There.ToSource), nil
+}
+
+// outsideDrops returns the interfaces that drop packets from clients outside.
+func (n *node) outsideDrops(names []string) (lines []string, err error) {
+	var pods seenPods
+	if _, err := pods.findInterfaces(); err != nil {
+		return nil, err
+	}
+	routes, err := route.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer routes.Close()
+	survey := route.NewSurvey(routes, n.Root)
+	var errs []error
+	for _, name := range names {
+		if slices.Contains(pods.interfaces, name) {
+			continue
+		}
+		line, err := dropsFromOutside(survey, name)
+		if errs = append(errs, err); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines, errors.Join(errs...)
+}
