@@ -28,15 +28,16 @@ func TestExplainLocalhost(t *testing.T) {
 	n.awaitStatus(t, 0)
 	const forwarded = "source address masqueraded: the proxy itself forwards connections to NodePorts on localhost"
 	tests := []struct{ to, want string }{
-		{"127.0.0.1:30080", "ANSWER  one of 2 endpoints, " + forwarded + " [Localhost]\n        10.244.1.5:8080  1/2\n" +
-			"        10.244.2.5:8080  1/2\n\nROUTE   2 endpoints  through lo\n\n" +
+		{"127.0.0.1:30080", "ANSWER  one of 2 endpoints, " + forwarded + " [Localhost]\n" +
+			"        10.244.1.5:8080  1/2\n        10.244.2.5:8080  1/2\n\nROUTE   2 endpoints  through lo\n\n" +
 			"UNUSED  10.244.3.5:8080  not ready (node3) [NotReady]\n"},
 		{"127.0.0.1:30081", "ANSWER  rejected (TCP reset): default/local has externalTrafficPolicy Local and no " +
 			"ready endpoint on this node: all 1 are on other nodes [NoLocalEndpoints]\n\nUNUSED  10.244.2.6:8080  on " +
 			"another node (node2) [OtherNode]\n"},
 		{"127.0.0.1:30082", "ANSWER  rejected (TCP reset): default/none has no selector, and no EndpointSlice has an " +
 			"IPv4 endpoint for it [NoSlices]\n"},
-		{"127.0.0.1:30083", "ANSWER  one of 2 endpoints, " + forwarded + "; session affinity: a new client [Localhost]\n"},
+		{"127.0.0.1:30083", "ANSWER  one of 2 endpoints, " + forwarded +
+			"; session affinity: a new client [Localhost]\n"},
 		{"127.0.0.1:30084", "ANSWER  not translated: the proxy cannot serve the NodePort: "},
 		{"127.0.0.1:30085", "ANSWER  not translated: rules do not translate packets to localhost; "},
 		{"127.0.0.1:30053 --protocol udp", "ANSWER  rejected (ICMP port unreachable): localhost does not serve "},

@@ -49,8 +49,8 @@ func filterFinding(blocks []block) Finding {
 			finding.Result = Warn
 		}
 	}
-	const allow = "allow the connections in the NetworkPolicy (kubectl get networkpolicies -A), unless it forbids them " +
-		"on purpose"
+	const allow = "allow the connections in the NetworkPolicy (kubectl get networkpolicies -A), unless it forbids " +
+		"them on purpose"
 	switch policies {
 	case 0:
 	case len(blocks):

@@ -113,8 +113,9 @@ func (r *routeCheck) causeOf(endpoint netip.Addr, ofThisNode bool) (route.Cause,
 	cause := route.Decide(&facts)
 	if ofThisNode && cause.Code == "" && facts.There.Via.IsValid() {
 		cause = route.Cause{
-			Code: ruleset.NoRoute, Text: fmt.Sprintf("pod %s has no route of its own: packets leave this node through %s "+
-				"to %s", endpoint, facts.There.Out, facts.There.Via),
+			Code: ruleset.NoRoute,
+			Text: fmt.Sprintf("pod %s has no route of its own: packets leave this node through %s to %s", endpoint,
+				facts.There.Out, facts.There.Via),
 			Remedy: "look at the network plugin of this node, which should add the route",
 		}
 	}
@@ -138,7 +139,8 @@ func (r *routeCheck) finding(nodes int) Finding {
 	case r.checked == 0:
 		return skipped("no endpoint is known")
 	case len(r.causes) == 0:
-		return ok(fmt.Sprintf("packets to %d endpoints of %d nodes have a route, and so have the answers", r.checked, nodes))
+		return ok(fmt.Sprintf("packets to %d endpoints of %d nodes have a route, and so have the answers", r.checked,
+			nodes))
 	}
 	reason := fmt.Sprintf("packets to %d of %d endpoints, or the answers, do not arrive", len(r.causes), r.checked)
 	finding := warn(reason, r.causes[0].Remedy)

@@ -98,8 +98,8 @@ func (n *node) strictFinding(names []string) Finding {
 		return info("strict rp_filter drops packets of clients outside that arrive on some interfaces; it has dropped "+
 			"none", remedy+", if such clients use these interfaces").with(drops...)
 	}
-	return info("strict rp_filter on "+list(names, 5)+": it has dropped no packet, and answers to clients outside leave "+
-		"by the interface on which their packets arrive", "")
+	return info("strict rp_filter on "+list(names, 5)+": it has dropped no packet, and answers to clients outside "+
+		"leave by the interface on which their packets arrive", "")
 }
 
 // reversePathDrops returns the number of packets that rp_filter dropped, 0 if
