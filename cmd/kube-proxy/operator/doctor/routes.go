@@ -32,7 +32,7 @@ func checkRoutes(ctx context.Context, n *node) Finding {
 			return unknown(err)
 		}
 	}
-	return r.finding(len(nodes))
+	return r.finding(nodes)
 }
 
 // endpoints returns endpoints of each node. Without a running proxy, the tables
@@ -134,13 +134,16 @@ func (r *routeCheck) causeOf(endpoint netip.Addr, ofThisNode bool) (route.Cause,
 	return cause, err
 }
 
-func (r *routeCheck) finding(nodes int) Finding {
+func (r *routeCheck) finding(nodes []answer.NodeEndpoints) Finding {
+	of := fmt.Sprintf(" of %d nodes", len(nodes))
+	if len(nodes) == 1 && nodes[0].Node == "" {
+		of = ""
+	}
 	switch {
 	case r.checked == 0:
 		return skipped("no endpoint is known")
 	case len(r.causes) == 0:
-		return ok(fmt.Sprintf("packets to %d endpoints of %d nodes have a route, and so have the answers", r.checked,
-			nodes))
+		return ok(fmt.Sprintf("packets to %d endpoints%s have a route, and so have the answers", r.checked, of))
 	}
 	reason := fmt.Sprintf("packets to %d of %d endpoints, or the answers, do not arrive", len(r.causes), r.checked)
 	finding := warn(reason, r.causes[0].Remedy)
