@@ -15,7 +15,7 @@ import (
 // endpointsFrom parses endpoints that are separated by spaces. Each is
 // last-byte[@node][,conditions][,word]…: r means ready, s serving, t
 // terminating, z:a a hint for zone a, n:x a hint for node x, e:a the source a,
-// w:2 weight 2, p:81 port 81, p:udp/81 and p:name/81 another protocol or name.
+// w:2 weight 2, p:81 port 81, p:udp/81 and p:name/81 another protocol or name, p: no port.
 func endpointsFrom(specs string) []*cluster.Endpoint {
 	var out []*cluster.Endpoint
 	for _, spec := range strings.Fields(specs) {
@@ -43,6 +43,8 @@ func endpointsFrom(specs string) []*cluster.Endpoint {
 			case kind == "w":
 				weight, _ := strconv.Atoi(value)
 				e.Weight = cluster.WeightOf(weight)
+			case kind == "p" && value == "":
+				e.Ports = nil
 			case kind == "p":
 				e.Ports = []cluster.EndpointPort{portFrom(value)}
 			}

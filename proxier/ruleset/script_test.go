@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -26,67 +24,26 @@ type story struct {
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Setup: func(e *script.Env) (map[string]script.Command, error) {
 		s := &story{e.T, &cluster.Node{Name: "here", Zone: "a"}}
-		all := make(map[string]script.Command)
-		for name, answer := range map[string]func(args []string) string{
+		return script.Steps(map[string]any{
 			"node": s.setNode, "candidates": s.candidates, "usable": s.usable, "unused": s.unused,
 			"arrange": s.arrange, "share": s.share, "size": s.size, "nodeport-addresses": s.nodePortAddresses,
 			"program": s.program, "sources": s.sources, "reach": s.reach, "affinity-chains": s.affinityChains,
-		} {
-			all[name] = func(_ *script.Script, args []string) (string, error) { return answer(args), nil }
-		}
-		return all, nil
+			"lack": s.lack,
+		}), nil
 	}})
 }
 
-// fields sets the fields of a struct that words like name=2 name, with lists
-// separated by commas. It returns the other words.
-func (s *story) fields(of any, args []string) (rest []string) {
-	v := reflect.ValueOf(of).Elem()
-	for _, arg := range args {
-		name, value, ok := strings.Cut(arg, "=")
-		field := v.FieldByNameFunc(func(n string) bool { return ok && strings.EqualFold(n, name) })
-		if !field.IsValid() {
-			rest = append(rest, arg)
-			continue
-		}
-		switch field.Kind() {
-		case reflect.String:
-			field.SetString(value)
-		case reflect.Bool:
-			field.SetBool(value == "true")
-		case reflect.Int, reflect.Int64:
-			n, err := strconv.Atoi(value)
-			if d, errDuration := time.ParseDuration(value); errDuration == nil && err != nil {
-				n, err = int(d), nil
-			}
-			if err != nil {
-				s.t.Fatalf("%s: %v", arg, err)
-			}
-			field.SetInt(int64(n))
-		default:
-			s.setList(field, strings.FieldsFunc(value, func(r rune) bool { return r == ',' }))
-		}
+// fields sets the fields of a struct. It returns the other words.
+func (s *story) fields(of any, args []string) []string {
+	rest, err := script.SetFields(of, args)
+	if err != nil {
+		s.t.Fatal(err)
 	}
 	return rest
 }
 
-func (s *story) setList(field reflect.Value, values []string) {
-	switch field.Interface().(type) {
-	case []netip.Addr:
-		var all []netip.Addr
-		for _, v := range values {
-			all = append(all, addr(v))
-		}
-		field.Set(reflect.ValueOf(all))
-	case []netip.Prefix:
-		field.Set(reflect.ValueOf(prefixes(strings.Join(values, " "))))
-	default:
-		s.t.Fatalf("no list of %s", field.Type())
-	}
-}
-
 // setNode sets fields of the node. Others become empty.
-func (s *story) setNode(args []string) string {
+func (s *story) setNode(args ...string) string {
 	s.node = &cluster.Node{}
 	if rest := s.fields(s.node, args); len(rest) > 0 {
 		s.t.Errorf("unknown fields %q", rest)
@@ -95,7 +52,7 @@ func (s *story) setNode(args []string) string {
 }
 
 // candidates returns the targets that endpoints are, with their conditions.
-func (s *story) candidates(args []string) string {
+func (s *story) candidates(args ...string) string {
 	var out []string
 	for _, c := range candidates(nil, endpointsFrom(strings.Join(args, " ")), nft.IPv4, port80, s.node) {
 		words := []string{fmt.Sprint(c.Addr.As4()[3], ":", c.Port)}
@@ -113,7 +70,7 @@ func (s *story) candidates(args []string) string {
 }
 
 // usable returns the endpoints for the policies Cluster and Local.
-func (s *story) usable(args []string) string {
+func (s *story) usable(args ...string) string {
 	all := candidates(nil, endpointsFrom(strings.Join(args, " ")), nft.IPv4, port80, s.node)
 	return fmt.Sprintf("Cluster %s, Local %s",
 		lastBytes(usableForCluster(all, s.node)), lastBytes(usableForLocal(all, s.node)))
@@ -121,7 +78,7 @@ func (s *story) usable(args []string) string {
 
 // unused returns the endpoints that are not used, with the reasons for the
 // policies Cluster and Local. The first word can be another port.
-func (s *story) unused(args []string) string {
+func (s *story) unused(args ...string) string {
 	port := port80
 	args = s.fields(&port, args)
 	var out []string
@@ -134,15 +91,33 @@ func (s *story) unused(args []string) string {
 	return strings.Join(out, ", ")
 }
 
+// lack returns why no endpoint is used: the reason of the plan, a more precise
+// one, its short text, and its sentence.
+// [internalPolicy=Local] [selector=SELECTOR] [targetName=NAME] ENDPOINT…
+func (s *story) lack(args ...string) string {
+	in := PlanInput{
+		Node: s.node, Port: cluster.ServicePort{Name: "http", Protocol: cluster.TCP, Port: 80},
+		Service: &cluster.Service{
+			Name: cluster.ServiceName{Namespace: "shop", Name: "web"}, Balance: cluster.BalanceSourceHash,
+			Families: []nft.Family{nft.IPv4}, ClusterIPs: []netip.Addr{addr("10.96.0.10")},
+		},
+	}
+	in.Endpoints = endpointsFrom(strings.Join(s.fields(in.Service, s.fields(&in.Port, args)), " "))
+	policy := in.Service.InternalPolicy
+	of := planOf(s.t, newRuleset(s.t, Config{}, nft.IPv4), in).Reach(policy).Reason
+	l := LackOf(nft.IPv4, &in, EndpointUses(nft.IPv4, &in), policy, of)
+	return strings.TrimSuffix(fmt.Sprintf("%s %s: %s | %s", l.Of, l.Reason, l.Short, l.Text), " | ")
+}
+
 // arrange returns the order of targets after another one: BEFORE… to NOW…
-func (s *story) arrange(args []string) string {
+func (s *story) arrange(args ...string) string {
 	before, now, _ := strings.Cut(strings.Join(args, " "), "to")
 	return lastBytes(arrange(targetsFrom(before), targetsFrom(now)))
 }
 
 // share returns the part of a Service that is left out, and checks that the
 // rest is within the budget.
-func (s *story) share(args []string) string {
+func (s *story) share(args ...string) string {
 	var size sized
 	s.fields(&size, args)
 	svc, endpoints := size.service()
@@ -157,7 +132,7 @@ func (s *story) share(args []string) string {
 }
 
 // size returns the rows of a service port.
-func (s *story) size(args []string) string {
+func (s *story) size(args ...string) string {
 	size := struct{ Frontends, Lists, Endpoints, Hairpin, Sources, Slots, RuleCost int }{}
 	s.fields(&size, args)
 	return fmt.Sprint(portSize{
@@ -169,7 +144,7 @@ func (s *story) size(args []string) string {
 // nodePortAddresses returns the addresses of NodePorts for each family, whether
 // localhost is among them, and whether the CIDRs cover the family:
 // [primary] CIDR…
-func (s *story) nodePortAddresses(args []string) string {
+func (s *story) nodePortAddresses(args ...string) string {
 	var a NodePortAddresses
 	if len(args) > 0 && args[0] == "primary" {
 		a.Primary, args = true, args[1:]
@@ -197,7 +172,7 @@ func (s *story) nodePortAddresses(args []string) string {
 
 // program returns the addresses of NodePorts in the program: CIDR… It checks
 // that the set nodeport-ips exists and has rows only if it is needed.
-func (s *story) program(args []string) string {
+func (s *story) program(args ...string) string {
 	addrs := NodePortAddresses{CIDRs: prefixes(strings.Join(args, " "))}
 	rules := newRuleset(s.t, Config{NodePortAddresses: addrs}, nft.IPv4)
 	p := rules.MakeProgram(s.node)
@@ -217,7 +192,7 @@ func (s *story) program(args []string) string {
 
 // sources returns the sources of a Service with source ranges. The word empty
 // stands for a list without a valid range.
-func (s *story) sources(args []string) string {
+func (s *story) sources(args ...string) string {
 	svc := &cluster.Service{LoadBalancerIPs: []netip.Addr{addr("192.0.2.1"), addr("2001:db8::1")}}
 	if len(args) > 0 {
 		svc.SourceRanges = []netip.Prefix{}
@@ -232,7 +207,7 @@ func (s *story) sources(args []string) string {
 // reach returns how many endpoints connections reach for the policies Cluster
 // and Local, or why none: the weights of all endpoints, of the endpoints on
 // this node, and sticky for session affinity.
-func (s *story) reach(args []string) string {
+func (s *story) reach(args ...string) string {
 	p := &Plan{Service: &cluster.Service{}}
 	for _, arg := range args {
 		kind, weights, _ := strings.Cut(arg, "=")
@@ -255,7 +230,7 @@ func (s *story) reach(args []string) string {
 
 // affinityChains returns the kinds of the chains of a service port with session
 // affinity and these frontends. ChainNames and AffinitySet agree.
-func (s *story) affinityChains(args []string) string {
+func (s *story) affinityChains(args ...string) string {
 	kinds := map[string]ServedFrontend{
 		"ClusterIP":       {Kind: ClusterIP, Frontend: Frontend{Addr: addr("10.96.0.1")}},
 		"ClusterIP,Local": {Kind: ClusterIP, Frontend: Frontend{Addr: addr("10.96.0.1")}, Policy: cluster.PolicyLocal},

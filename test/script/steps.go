@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 )
 
@@ -87,6 +88,40 @@ func parse(arg string, to reflect.Value) (err error) {
 		err = fmt.Errorf("argument %q: %w", arg, err)
 	}
 	return err
+}
+
+// SetFields sets fields of a struct to the values of arguments such as
+// first-pause=2s or ips=10.0.0.1,10.0.0.2. The case of a name and its dashes do
+// not matter. It returns the arguments that name no field.
+func SetFields(of any, args []string) (rest []string, err error) {
+	for _, arg := range args {
+		name, value, isField := strings.Cut(arg, "=")
+		name = strings.ReplaceAll(name, "-", "")
+		field := reflect.ValueOf(of).Elem().FieldByNameFunc(func(n string) bool { return strings.EqualFold(n, name) })
+		if !isField || !field.IsValid() {
+			rest = append(rest, arg)
+			continue
+		}
+		if err := set(field, value); err != nil {
+			return nil, fmt.Errorf("%s: %w", arg, err)
+		}
+	}
+	return rest, nil
+}
+
+// set sets a field to a value, or a slice to values that commas separate.
+func set(field reflect.Value, value string) error {
+	if field.Kind() != reflect.Slice {
+		return parse(value, field)
+	}
+	values := strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
+	field.Set(reflect.MakeSlice(field.Type(), len(values), len(values)))
+	for i, v := range values {
+		if err := parse(v, field.Index(i)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // textOf returns the results of a function as those of a command.
