@@ -165,8 +165,8 @@ func TestStickyChanges(t *testing.T) {
 				rewritten += len(c.Rules)
 			}
 		}
-		if rewritten == 0 || rewritten > n/5 {
-			t.Errorf("endpoint %d removed: %d rules are rewritten, want at most %d", removed, rewritten, n/5)
+		if rewritten == 0 || rewritten > n/4 {
+			t.Errorf("endpoint %d removed: %d rules are rewritten, want at most %d", removed, rewritten, n/4)
 		}
 	}
 }
