@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -117,6 +118,58 @@ func TestStartLog(t *testing.T) {
 	if log := n.log.String(); len(served.FindAllString(log, -1)) != 1 || warning.MatchString(log) {
 		t.Errorf("got warnings %q, want none, and a line that matches %s", warning.FindAllString(log, -1), served)
 	}
+}
+
+// With --watch, history and services print what changes until the user
+// interrupts them.
+func TestWatch(t *testing.T) {
+	tabletest.NewNode(t)
+	dir := t.TempDir()
+	write := func(service string) {
+		t.Helper()
+		const manifest = "apiVersion: v1\nkind: Service\nmetadata: {namespace: shop, name: %s}\n" +
+			"spec: {clusterIP: 10.96.0.%d, ports: [{name: http, port: 80}]}\n"
+		text := fmt.Sprintf(manifest, service, 10+len(service))
+		if err := os.WriteFile(filepath.Join(dir, service+".yaml"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("web")
+	n := startProxy(t, "", dir)
+	n.awaitStatus(t, 0)
+	for _, command := range []struct{ verb, first, then string }{
+		{"history", `table +wrote the whole table`, `shop/history:http +added; frontends \+10.96.0.17:80/tcp\n`},
+		{"services", `shop/web:http .*\n`, `shop/services:http +ClusterIP +10.96.0.18:80/tcp .*\n`},
+	} {
+		watch := exec.Command(filepath.Join(n.bin, operator.Name), command.verb, "-w")
+		out, err := watch.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := watch.Start(); err != nil {
+			t.Fatal(err)
+		}
+		text := awaitOutput(t, out, "", command.first)
+		write(command.verb)
+		awaitOutput(t, out, text, command.then)
+		watch.Process.Signal(os.Interrupt)
+		if err := watch.Wait(); err != nil {
+			t.Errorf("%s: %v", command.verb, err)
+		}
+	}
+}
+
+// awaitOutput reads until the output matches, and returns it.
+func awaitOutput(t *testing.T, out io.Reader, text, want string) string {
+	t.Helper()
+	wanted, data := regexp.MustCompile(want), make([]byte, 1<<16)
+	for !wanted.MatchString(text) {
+		n, err := out.Read(data)
+		if text += string(data[:n]); err != nil {
+			t.Fatalf("got %v after\n%s\nwant %s", err, text, want)
+		}
+	}
+	return text
 }
 
 // trace ends with a summary when the user interrupts it.

@@ -21,7 +21,7 @@ func TestExplainServices(t *testing.T) {
 	tabletest.NewNode(t)
 	rules := tabletest.Rules()
 	rules.NodePortAddresses = ruleset.NodePortAddresses{Primary: true}
-	serveManifests(t, "testdata/explain", rules)
+	serveManifests(t, "node1", "testdata/explain", rules)
 	compare(t, "testdata/explain.txtar")
 }
 

@@ -106,16 +106,16 @@ func TestStatusOfHungProxy(t *testing.T) {
 // that serves the manifests of testdata/cluster.
 func TestServices(t *testing.T) {
 	tabletest.NewNode(t)
-	serveManifests(t, "testdata/cluster", tabletest.Rules())
+	serveManifests(t, "node1", "testdata/cluster", tabletest.Rules())
 	compare(t, "testdata/services.txtar")
 }
 
-// serveManifests runs a proxy that serves the manifests of a directory as node1
-// until the test ends.
-func serveManifests(t *testing.T, dir string, rules ruleset.Config) {
+// serveManifests runs a proxy of a node that serves the manifests of a
+// directory until the test ends.
+func serveManifests(t *testing.T, node, dir string, rules ruleset.Config) {
 	t.Helper()
 	p, err := proxier.NewDualStackProxier(proxier.Config{
-		NodeName: "node1", ExplicitSync: true,
+		NodeName: node, ExplicitSync: true,
 		Rules: ruleset.Config{DetectLocal: rules.DetectLocal, NodePortAddresses: rules.NodePortAddresses},
 	})
 	if err != nil {

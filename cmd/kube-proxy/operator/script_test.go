@@ -42,7 +42,7 @@ func TestScripts(t *testing.T) {
 				if len(args) > 0 {
 					dir = s.MkAbs(args[0])
 				}
-				serveManifests(t, dir, tabletest.Rules())
+				serveManifests(t, "node1", dir, tabletest.Rules())
 			},
 			"drop-capabilities": func() { dropCapabilities(t) },
 			"proxy": func(s *script.Script, args []string) error {

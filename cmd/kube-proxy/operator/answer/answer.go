@@ -56,7 +56,8 @@ func (a *Answers) Close() { a.routes.Close() }
 func (a *Answers) Pages() []socket.Page {
 	return []socket.Page{
 		Status.AnsweredBy(a.status), Services.AnsweredBy(a.services), Diff.AnsweredBy(a.diff),
-		Explain.AnsweredBy(a.explain), History.AnsweredBy(a.history), Names.AnsweredBy(a.names), Nodes.AnsweredBy(a.nodes),
+		Explain.AnsweredBy(a.explain), History.AnsweredBy(a.history), Names.AnsweredBy(a.names),
+		Nodes.AnsweredBy(a.nodes),
 	}
 }
 
