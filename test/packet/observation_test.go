@@ -31,11 +31,16 @@ import (
 //	health NODE PORT                    returns the local endpoints that a health-check NodePort reports
 //	log NODE[,NODE] TEXT                returns the number of lines with a text in the log
 //	flows ARG...                        runs nftproxy flows, and prints the connections by state
+//	nftproxy ARG...                     runs a command that may find problems, and prints its output
 func (s *story) observationSteps() map[string]any {
 	return map[string]any{
 		"metric": func(name string, labels ...string) int { return s.metric(s.t, name, labels...) },
 		"some":   s.some, "grows": s.grows, "metrics": s.metricsStep, "refusals": s.refusals,
 		"health": s.health, "log": s.logged, "flows": s.flowsStep,
+		"nftproxy": func(args ...string) string {
+			out, _ := s.nftproxy(s.t, args...).Output()
+			return string(out)
+		},
 	}
 }
 
@@ -186,16 +191,22 @@ func (s *story) logged(nodes string, words ...string) string {
 	return strings.Join(slices.Compact(counts), " and ")
 }
 
-// flows runs `nftproxy flows` on node1.
-func (c *cluster) flows(t testing.TB, args ...string) (report flows.Report) {
+// nftproxy returns the command nftproxy for node1.
+func (c *cluster) nftproxy(t testing.TB, args ...string) *lab.Cmd {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := c.Node1.Command(t.Context(), program, append([]string{"flows", "-o", "json"}, args...)...)
+	cmd := c.Node1.Command(t.Context(), program, args...)
 	cmd.Env = append(os.Environ(), asNftproxy+"=1")
-	out, err := cmd.Output()
+	return cmd
+}
+
+// flows runs `nftproxy flows` on node1.
+func (c *cluster) flows(t testing.TB, args ...string) (report flows.Report) {
+	t.Helper()
+	out, err := c.nftproxy(t, append([]string{"flows", "-o", "json"}, args...)...).Output()
 	if err == nil {
 		err = json.Unmarshal(out, &report)
 	}

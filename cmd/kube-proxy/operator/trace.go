@@ -136,14 +136,34 @@ func (n *traced) String() string {
 	return text
 }
 
-// refine asks the proxy why the Service of a packet has no endpoint. Without an
-// answer, the reason that the rules show stays.
+// refine asks the proxy which endpoints of the service port of a packet are
+// ejected, or why it has none. Without an answer, the reason that the rules
+// show stays.
 func (f *traceFlags) refine(ctx context.Context, packet *trace.Packet) {
 	if !packet.Lacks() {
+		f.addEjected(ctx, packet)
 		return
 	}
 	if desired, err := answer.Explain.AskOne(ctx, &f.client, packet.Query()); err == nil {
 		packet.Refine(&desired.Lack)
+	}
+}
+
+// addEjected adds the ejected endpoints of the service port of a packet.
+func (f *traceFlags) addEjected(ctx context.Context, packet *trace.Packet) {
+	if packet.ServicePort == "" {
+		return
+	}
+	status, err := f.status(ctx, time.Second)
+	if err != nil {
+		return
+	}
+	for i := range status.Families {
+		for _, e := range status.Families[i].Ejections {
+			if e.Name == packet.ServicePort && e.Endpoint.Addr().Is4() == packet.Destination.Addr().Is4() {
+				packet.Ejected = append(packet.Ejected, e.Ejection)
+			}
+		}
 	}
 }
 

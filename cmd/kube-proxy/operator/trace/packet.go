@@ -44,6 +44,9 @@ type Packet struct {
 	Route explain.Reason `json:"route,omitzero"`
 	// Final describes the packet when it left the chains, nil if it did not.
 	Final *Final `json:"final,omitempty"`
+	// Ejected are the endpoints that the service port avoids because they do
+	// not answer.
+	Ejected []cluster.Ejection `json:"ejected,omitempty"`
 	// Explain is the answer of package explain if the outcome is none of those
 	// that it predicts.
 	Explain string `json:"explain,omitempty"`
@@ -98,6 +101,9 @@ func (k *Packet) Print(w io.Writer, wide bool) {
 	fmt.Fprintf(w, "\n\nANSWER  %s%s\n", k.Answer, k.Reason.CodeText())
 	if k.Route.Code != "" {
 		fmt.Fprintf(w, "ROUTE   %s%s\n", k.Route.Text, k.Route.CodeText())
+	}
+	for _, e := range k.Ejected {
+		fmt.Fprintf(w, "UNUSED  %s  %s\n", e.Endpoint, e)
 	}
 	if k.Explain != "" {
 		fmt.Fprintf(w, "EXPLAIN now: %s\n", k.Explain)
