@@ -104,7 +104,7 @@ func (h *history) table() *table.Table { return h.tables[0] }
 // restart starts a process with the objects.
 func (h *history) restart() {
 	h.t.Helper()
-	if _, err := h.start(nil, nil); err != nil {
+	if err := h.start(); err != nil {
 		h.t.Fatal(err)
 	}
 	h.kernels[0].OnCommit = h.commit
@@ -187,11 +187,11 @@ func (h *history) check(list bool) {
 	if s := h.table().Stats(); len(s.RefusedPorts)+len(h.allPorts(true)) > 0 || !h.table().UpToDate() {
 		h.t.Fatalf("service ports are refused: %v, or pending: %v", s.RefusedPorts, h.allPorts(true))
 	}
-	if text, err := h.differences(nil, nil); err != nil || text != "none\n" {
+	if text, err := h.differences(); err != nil || text != "none\n" {
 		h.t.Fatalf("got differences %s, %v", text, err)
 	}
 	if list {
-		if _, err := h.wanted(nil, nil); err != nil {
+		if err := h.wanted(); err != nil {
 			h.t.Fatal(err)
 		}
 	}
@@ -282,7 +282,7 @@ func (h *history) disturb() {
 		"add table ip other; delete table ip other", "flush ruleset", "flush chain " + ours + " services",
 		"flush map " + ours + " class-chains",
 	}[h.IntN(4)]
-	_, err := runNFT(nil, []string{command}) // it fails if the table does not exist
+	_, err := runNFT(command) // it fails if the table does not exist
 	h.foreign = err == nil
 }
 

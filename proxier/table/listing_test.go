@@ -154,7 +154,7 @@ func withoutIdle(listing []string) []string {
 // checkWanted fails the test if the table in the kernel is not the wanted one.
 func (e *engine) checkWanted(t testing.TB) {
 	t.Helper()
-	if _, err := e.wanted(nil, nil); err != nil {
+	if err := e.wanted(); err != nil {
 		t.Fatal(err)
 	}
 }

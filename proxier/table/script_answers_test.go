@@ -81,8 +81,8 @@ func (a *answers) Synced(r keep.SyncResult) {
 	a.syncs = append(a.syncs, text)
 }
 
-func (a *answers) answerSteps(e *engine) map[string]script.Command {
-	all := map[string]script.Command{
+func (a *answers) answerSteps(e *engine) map[string]any {
+	all := map[string]any{
 		"events": a.showEvents, "health": a.take(&a.health), "syncs": a.take(&a.syncs), "served": a.served,
 		"frontends": e.frontends, "service": e.service, "unused": e.unused,
 		"rows": e.rows, "row-count": e.rowCount, "differences": e.differences,
@@ -188,13 +188,13 @@ var stateAnswers = map[string]func(*table.Table, *table.Stats) string{
 }
 
 // lines returns the answer of a step: none, or lines.
-func lines(all ...string) (string, error) {
-	return cmp.Or(strings.TrimSpace(strings.Join(all, "\n")), "none") + "\n", nil
+func lines(all ...string) string {
+	return cmp.Or(strings.TrimSpace(strings.Join(all, "\n")), "none") + "\n"
 }
 
 // take is a step that returns what was recorded since it last ran.
-func (a *answers) take(from *[]string) script.Command {
-	return func(*script.Script, []string) (string, error) {
+func (a *answers) take(from *[]string) func() string {
+	return func() string {
 		all := *from
 		*from = nil
 		return lines(all...)
@@ -203,8 +203,8 @@ func (a *answers) take(from *[]string) script.Command {
 
 // since is a step that returns counts since it last ran, or since the process
 // started.
-func (a *answers) since(name string, count func() []int) script.Command {
-	return func(*script.Script, []string) (string, error) {
+func (a *answers) since(name string, count func() []int) func() string {
+	return func() string {
 		before, now := a.counted[name], count()
 		a.counted[name] = now
 		var all []string
@@ -219,8 +219,8 @@ func (a *answers) since(name string, count func() []int) script.Command {
 }
 
 // ask is a step that returns an answer of each Table.
-func (e *engine) ask(f func(*table.Table, *table.Stats) string) script.Command {
-	return func(*script.Script, []string) (string, error) {
+func (e *engine) ask(f func(*table.Table, *table.Stats) string) func() string {
+	return func() string {
 		var all []string
 		for _, t := range e.tables {
 			s := t.Stats()
@@ -232,13 +232,13 @@ func (e *engine) ask(f func(*table.Table, *table.Stats) string) script.Command {
 
 // showEvents returns the events since it last ran. With a reason, it returns
 // only the objects of these events.
-func (a *answers) showEvents(_ *script.Script, args []string) (string, error) {
+func (a *answers) showEvents(reason ...string) string {
 	var all []string
 	for _, e := range a.events {
 		switch text := e.Namespace + "/" + e.Name; {
-		case len(args) == 0:
+		case len(reason) == 0:
 			all = append(all, fmt.Sprintf("%s %s: %s", e.Reason, text, e.Note))
-		case e.Reason == args[0]:
+		case e.Reason == reason[0]:
 			all = append(all, text)
 		}
 	}
@@ -260,10 +260,10 @@ func (a *answers) plansOf(name string) (all []*ruleset.Plan) {
 
 // ofPlans is a step that returns lines about the plans of a Service, sorted,
 // each once.
-func (a *answers) ofPlans(f func(*ruleset.Plan) []string) script.Command {
-	return func(_ *script.Script, args []string) (string, error) {
+func (a *answers) ofPlans(f func(*ruleset.Plan) []string) func(...string) string {
+	return func(of ...string) string {
 		var all []string
-		for _, p := range a.plansOf(strings.Join(args, "")) {
+		for _, p := range a.plansOf(strings.Join(of, "")) {
 			all = append(all, f(p)...)
 		}
 		slices.Sort(all)
@@ -273,7 +273,7 @@ func (a *answers) ofPlans(f func(*ruleset.Plan) []string) script.Command {
 
 // served returns the numbers of frontends and of endpoints of Services in the
 // kernel.
-func (a *answers) served(_ *script.Script, names []string) (string, error) {
+func (a *answers) served(names ...string) string {
 	var all []string
 	for _, name := range names {
 		frontends, endpoints := 0, 0
@@ -287,9 +287,9 @@ func (a *answers) served(_ *script.Script, names []string) (string, error) {
 
 // unused returns why new connections do not use endpoints of a Service, and how
 // many.
-func (e *engine) unused(_ *script.Script, args []string) (string, error) {
+func (e *engine) unused(name string) string {
 	count := make(map[string]int)
-	for _, p := range e.ports(args[0]) {
+	for _, p := range e.ports(name) {
 		for _, u := range p.Endpoints {
 			count[string(u.Cluster)]++
 		}
@@ -303,24 +303,23 @@ func (e *engine) unused(_ *script.Script, args []string) (string, error) {
 }
 
 // eject sets the ejected endpoints of a service port.
-func (e *engine) eject(_ *script.Script, args []string) (string, error) {
-	name, port, _ := strings.Cut(args[0], ":")
+func (e *engine) eject(of string, endpoints ...netip.AddrPort) {
+	name, port, _ := strings.Cut(of, ":")
 	var all []cluster.Ejection
-	for _, a := range args[1:] {
-		all = append(all, cluster.Ejection{Endpoint: netip.MustParseAddrPort(a), Attempts: 2, Clients: 1, Probes: 2})
+	for _, at := range endpoints {
+		all = append(all, cluster.Ejection{Endpoint: at, Attempts: 2, Clients: 1, Probes: 2})
 	}
 	for _, t := range e.tables {
 		t.SetEjections(table.PortName{ServiceName: parseName(name), Port: port}, all)
 	}
-	return "", nil
 }
 
 // ejectable returns the service port at a destination, the endpoints that it
 // could use, and those whose ejections are known.
-func (e *engine) ejectable(_ *script.Script, args []string) (string, error) {
+func (e *engine) ejectable(at netip.AddrPort) string {
 	var all []string
 	for _, t := range e.tables {
-		if name, ok := t.Ejectable(netip.MustParseAddrPort(args[0])); ok {
+		if name, ok := t.Ejectable(at); ok {
 			u, _ := t.Usable(name)
 			all = append(all, fmt.Sprint(name.WithPort(name.Port), u.Cluster, u.Local, u.Ejected))
 		}
@@ -345,9 +344,9 @@ func (e *engine) ports(name string) (all []table.PortView) {
 
 // frontends returns the wanted frontends of a Service, their state, and the
 // numbers of endpoints.
-func (e *engine) frontends(_ *script.Script, args []string) (string, error) {
+func (e *engine) frontends(name string) string {
 	var all []string
-	for _, port := range e.ports(args[0]) {
+	for _, port := range e.ports(name) {
 		for _, f := range port.Frontends {
 			text := fmt.Sprintf("%s %s %d %s %d of %d endpoints", f.Kind, f.Address, f.Port, f.State, f.UsedEndpoints,
 				f.AllEndpoints)
@@ -362,10 +361,10 @@ func (e *engine) frontends(_ *script.Script, args []string) (string, error) {
 
 // service returns what is unusual about a Service: pending, waits, refused,
 // reduced.
-func (e *engine) service(_ *script.Script, args []string) (string, error) {
+func (e *engine) service(name string) string {
 	var all []string
 	for _, t := range e.tables {
-		view, ok := t.Service(parseName(args[0]))
+		view, ok := t.Service(parseName(name))
 		if !ok {
 			all = append(all, "unknown")
 		}
@@ -382,7 +381,7 @@ func (e *engine) service(_ *script.Script, args []string) (string, error) {
 		}
 		all = slices.AppendSeq(all, maps.Values(view.Reductions))
 	}
-	return cmp.Or(strings.Join(all, "\n"), "written") + "\n", nil
+	return cmp.Or(strings.Join(all, "\n"), "written") + "\n"
 }
 
 // checkViews compares the plans in views of Services without a change that
@@ -421,8 +420,7 @@ func (e *engine) checkViews(t *table.Table) error {
 
 // writes reports whether a transaction writes a service port as it is wanted.
 func (e *engine) writes(port string) bool {
-	state, _ := e.service(nil, []string{strings.Split(port, ":")[0]})
-	return strings.HasPrefix(state, "pending") &&
+	return strings.HasPrefix(e.service(strings.Split(port, ":")[0]), "pending") &&
 		slices.ContainsFunc(e.ports(port), func(p table.PortView) bool { return p.Refusal == "" })
 }
 
@@ -435,14 +433,14 @@ func (e *engine) tagOf(port string) uint32 {
 }
 
 // rows returns the rows of a set in the kernel, sorted: rows service-classes.
-func (e *engine) rows(_ *script.Script, args []string) (string, error) {
+func (e *engine) rows(name string) (string, error) {
 	var all []string
 	for _, t := range e.tables {
 		expected, err := t.Expected(nil)
 		if err != nil {
 			return "", err
 		}
-		set, err := expected.Set(args[0])
+		set, err := expected.Set(name)
 		if err != nil {
 			return "", err
 		}
@@ -459,12 +457,12 @@ func (e *engine) rows(_ *script.Script, args []string) (string, error) {
 		}
 	}
 	slices.Sort(all)
-	return lines(all...)
+	return lines(all...), nil
 }
 
 // rowCount returns the numbers of rows of sets, as metrics show them, or of all
 // sets together.
-func (e *engine) rowCount(_ *script.Script, sets []string) (string, error) {
+func (e *engine) rowCount(sets ...string) string {
 	var all []string
 	for _, t := range e.tables {
 		if len(sets) == 0 {
@@ -478,7 +476,7 @@ func (e *engine) rowCount(_ *script.Script, sets []string) (string, error) {
 }
 
 // differences compares the table with the wanted one, as `nftproxy diff` does.
-func (e *engine) differences(*script.Script, []string) (string, error) {
+func (e *engine) differences() (string, error) {
 	var all []string
 	for _, t := range e.tables {
 		found, err := differences(t, "")
@@ -487,28 +485,28 @@ func (e *engine) differences(*script.Script, []string) (string, error) {
 		}
 		all = append(all, found...)
 	}
-	return lines(all...)
+	return lines(all...), nil
 }
 
 // listing writes the table as nft lists it to a file, in an order that does not
 // depend on the order of writing (see without).
-func (e *engine) listing(s *script.Script, args []string) (string, error) {
+func (e *engine) listing(s *script.Script, file string, except ...string) error {
 	var text string
 	for _, f := range e.families {
-		text += strings.Join(without(e.kernelListing(f), args[1:]...), "\n") + "\n"
+		text += strings.Join(without(e.kernelListing(f), except...), "\n") + "\n"
 	}
-	return "", os.WriteFile(s.MkAbs(args[0]), []byte(text), 0o600)
+	return os.WriteFile(s.MkAbs(file), []byte(text), 0o600)
 }
 
 // reference writes a listing in the same form to a file, after nft has loaded a
 // table into an empty namespace: reference table.nft want.
-func (e *engine) reference(s *script.Script, args []string) (string, error) {
-	blocks, err := loadedListing(e.families[0], s.ReadFile(args[0]))
+func (e *engine) reference(s *script.Script, from, to string, except ...string) error {
+	blocks, err := loadedListing(e.families[0], s.ReadFile(from))
 	if err != nil {
-		return "", err
+		return err
 	}
-	text := strings.Join(without(blocks, args[2:]...), "\n") + "\n"
-	return "", os.WriteFile(s.MkAbs(args[1]), []byte(text), 0o600)
+	text := strings.Join(without(blocks, except...), "\n") + "\n"
+	return os.WriteFile(s.MkAbs(to), []byte(text), 0o600)
 }
 
 func sum(all func(func(int) bool)) (n int) {

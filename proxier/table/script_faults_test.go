@@ -15,7 +15,6 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
-	"github.com/nftproxy/nftproxy/test/script"
 )
 
 // faults are what happens at commits: at the next one, at commit 3 from now, or
@@ -45,24 +44,23 @@ type portProblem struct {
 	port  string
 }
 
-func (f *faults) faultSteps() map[string]script.Command {
-	return map[string]script.Command{
+func (f *faults) faultSteps() map[string]any {
+	return map[string]any{
 		"fail":   f.step(f.fail),
 		"lose":   f.step(func(_ []string, to *fault) error { to.lost = true; return nil }),
 		"before": f.step(func(words []string, to *fault) error { to.before = strings.Join(words, " "); return nil }),
 		"after":  f.step(func(words []string, to *fault) error { to.after = strings.Join(words, " "); return nil }),
-		"refuse": f.refuse, "wrong-row": f.atWrongRow,
-		"accept": func(*script.Script, []string) (string, error) {
-			f.once, f.always = nil, nil
-			return "", nil
-		},
+		"refuse": f.refuse,
+		"accept": func() { f.once, f.always = nil, nil },
+		// The command runs whenever the scrubber reads a wrong row.
+		"wrong-row": func(command ...string) { f.wrong = strings.Join(command, " ") },
 	}
 }
 
 // step is a step about the next commit without a fault, or about commit 3 from
 // now if it begins with `commit 3`.
-func (f *faults) step(set func(words []string, to *fault) error) script.Command {
-	return func(_ *script.Script, words []string) (string, error) {
+func (f *faults) step(set func(words []string, to *fault) error) func(...string) error {
+	return func(words ...string) error {
 		if f.once == nil {
 			f.once = make(map[int]*fault)
 		}
@@ -73,14 +71,14 @@ func (f *faults) step(set func(words []string, to *fault) error) script.Command 
 		if len(words) > 1 && words[0] == "commit" {
 			n, err := strconv.Atoi(words[1])
 			if err != nil {
-				return "", err
+				return err
 			}
 			at, words = f.commits+n, words[2:]
 		}
 		if f.once[at] == nil {
 			f.once[at] = new(fault)
 		}
-		return "", set(words, f.once[at])
+		return set(words, f.once[at])
 	}
 }
 
@@ -114,7 +112,7 @@ func errnoOf(name string) unix.Errno {
 // refuse lets commits fail that write what a service port wants: refuse
 // default/web:http EINVAL, refuse default/web:http ENOMEM untagged. Or all of
 // them: refuse all ENOMEM. Or another program interferes: refuse all nft ….
-func (f *faults) refuse(_ *script.Script, words []string) (string, error) {
+func (f *faults) refuse(words ...string) error {
 	if f.always == nil {
 		f.always = make(map[string]*fault)
 	}
@@ -122,7 +120,7 @@ func (f *faults) refuse(_ *script.Script, words []string) (string, error) {
 	f.always[name] = to
 	if words[1] == "nft" {
 		to.before = strings.Join(words[1:], " ")
-		return "", nil
+		return nil
 	}
 	err := f.fail(words[1:], to)
 	if len(words) == 2 {
@@ -130,17 +128,10 @@ func (f *faults) refuse(_ *script.Script, words []string) (string, error) {
 	} else {
 		to.problems[0].port = ""
 	}
-	return "", err
+	return err
 }
 
-// atWrongRow sets what another program does whenever the scrubber reads a wrong
-// row.
-func (f *faults) atWrongRow(_ *script.Script, words []string) (string, error) {
-	f.wrong = strings.Join(words, " ")
-	return "", nil
-}
-
-// findRows runs the command of atWrongRow.
+// findRows runs the command of wrong-row.
 func (f *faults) findRows(e *engine, want, found []nft.Row) {
 	if f.wrong != "" && slices.ContainsFunc(found, func(r nft.Row) bool {
 		return r.Set != nil && !slices.ContainsFunc(want, r.Matches)
@@ -201,12 +192,12 @@ func (now *fault) run(e *engine, commit func() error) error {
 // replaceRules lets another program replace each rule of the table in place,
 // one after the other. A comparison must name the rule, and the scrubber must
 // repair it once.
-func (e *engine) replaceRules(*script.Script, []string) (string, error) {
+func (e *engine) replaceRules() error {
 	t := e.tables[0]
 	in := &nft.Table{Family: t.Family(), Name: ruleset.TableName}
 	chains, err := e.conn.Chains(in)
 	if err != nil {
-		return "", err
+		return err
 	}
 	for _, c := range chains {
 		rules, err := e.conn.RuleIDs(in, c.Name)
@@ -217,10 +208,10 @@ func (e *engine) replaceRules(*script.Script, []string) (string, error) {
 			err = e.replaceRule(t, in, c.Name, i)
 		}
 		if err != nil {
-			return "", err
+			return err
 		}
 	}
-	return "", nil
+	return nil
 }
 
 func (e *engine) replaceRule(t *table.Table, in *nft.Table, chain string, i int) error {
@@ -249,7 +240,7 @@ func (e *engine) run(command string) error {
 	case "":
 		return nil
 	case "nft":
-		_, err := runNFT(nil, []string{rest})
+		_, err := runNFT(rest)
 		return err
 	}
 	cmd := exec.Command("sh", "-c", rest)

@@ -56,8 +56,8 @@ func (o *objects) passTo(sinks cluster.Sinks) {
 	}
 }
 
-func (o *objects) objectSteps() map[string]script.Command {
-	return map[string]script.Command{
+func (o *objects) objectSteps() map[string]any {
+	return map[string]any{
 		"apply": o.apply, "repeat": o.repeat, "patch": o.patch, "delete": o.delete, "endpoints": o.setEndpoints,
 		"node": o.setNode,
 	}
@@ -65,22 +65,18 @@ func (o *objects) objectSteps() map[string]script.Command {
 
 // apply passes the objects of files to the process. The files are templates:
 // {{.}} is 0, or a number of repeat.
-func (o *objects) apply(s *script.Script, files []string) (string, error) {
-	return "", o.applyAs(s, files, 0)
+func (o *objects) apply(s *script.Script, files ...string) error {
+	return o.applyAs(s, files, 0)
 }
 
 // repeat applies files for each number: repeat 1..100 web.yaml.
-func (o *objects) repeat(s *script.Script, args []string) (string, error) {
+func (o *objects) repeat(s *script.Script, numbers string, files ...string) error {
 	var first, last int
-	if _, err := fmt.Sscanf(args[0], "%d..%d", &first, &last); err != nil {
-		return "", err
+	_, err := fmt.Sscanf(numbers, "%d..%d", &first, &last)
+	for n := first; n <= last && err == nil; n++ {
+		err = o.applyAs(s, files, n)
 	}
-	for n := first; n <= last; n++ {
-		if err := o.applyAs(s, args[1:], n); err != nil {
-			return "", err
-		}
-	}
-	return "", nil
+	return err
 }
 
 func (o *objects) applyAs(s *script.Script, files []string, n int) error {
@@ -149,23 +145,23 @@ func (o *objects) pass(svc cluster.ServiceName, source string, all []*cluster.En
 // patch merges a Service with a part of it in YAML (RFC 7396):
 //
 //	patch default/web spec: {externalIPs: [192.0.2.1]}
-func (o *objects) patch(s *script.Script, args []string) (string, error) {
-	svc, ok := o.services[args[0]]
+func (o *objects) patch(name string, part ...string) error {
+	svc, ok := o.services[name]
 	if !ok {
-		return "", fmt.Errorf("no Service %s", args[0])
+		return fmt.Errorf("no Service %s", name)
 	}
 	before, err := json.Marshal(svc)
-	change, errYAML := yaml.YAMLToJSON([]byte(strings.Join(args[1:], " ")))
+	change, errYAML := yaml.YAMLToJSON([]byte(strings.Join(part, " ")))
 	after, errPatch := jsonpatch.MergePatch(before, change)
 	if err = errors.Join(err, errYAML, errPatch); err != nil {
-		return "", err
+		return err
 	}
-	return "", o.applyObject(after)
+	return o.applyObject(after)
 }
 
 // delete deletes Services and their endpoints, or all of them. With only, the
 // endpoints stay.
-func (o *objects) delete(_ *script.Script, names []string) (string, error) {
+func (o *objects) delete(names ...string) error {
 	only := names[0] == "only"
 	if names[0] == "all" {
 		names = slices.Collect(maps.Keys(o.services))
@@ -175,7 +171,7 @@ func (o *objects) delete(_ *script.Script, names []string) (string, error) {
 			continue
 		}
 		if _, ok := o.services[name]; !ok {
-			return "", fmt.Errorf("no Service %s", name)
+			return fmt.Errorf("no Service %s", name)
 		}
 		delete(o.services, name)
 		o.sinks.DeleteService(parseName(name))
@@ -183,7 +179,7 @@ func (o *objects) delete(_ *script.Script, names []string) (string, error) {
 			o.clear(name)
 		}
 	}
-	return "", nil
+	return nil
 }
 
 // clear deletes the endpoints of a Service.
@@ -202,9 +198,8 @@ func parseName(text string) cluster.ServiceName {
 // setEndpoints sets the endpoints of a Service, or adds and removes some:
 // endpoints default/web 10.244.1.5 10.244.2.5@node2*3, endpoints default/web
 // +10.244.1.6 -10.244.1.5. 10.244.1.1x50 are 50 addresses. *3 is the weight.
-func (o *objects) setEndpoints(_ *script.Script, args []string) (string, error) {
-	name := args[0]
-	if len(args) == 1 || !strings.ContainsAny(args[1][:1], "+-") {
+func (o *objects) setEndpoints(name string, args ...string) error {
+	if len(args) == 0 || !strings.ContainsAny(args[0][:1], "+-") {
 		o.clear(name)
 	}
 	const source = "endpoints"
@@ -214,11 +209,11 @@ func (o *objects) setEndpoints(_ *script.Script, args []string) (string, error) 
 		all = o.endpoints[name]
 	}
 	changed := map[string]bool{source: true}
-	for _, arg := range args[1:] {
+	for _, arg := range args {
 		text, removes := strings.CutPrefix(arg, "-")
 		endpoints, err := o.parseEndpoints(name, strings.TrimPrefix(text, "+"))
 		if err != nil {
-			return "", err
+			return err
 		}
 		for _, e := range endpoints {
 			if !removes {
@@ -234,7 +229,7 @@ func (o *objects) setEndpoints(_ *script.Script, args []string) (string, error) 
 	for in := range changed {
 		o.pass(parseName(name), in, slices.Collect(maps.Values(all[in])))
 	}
-	return "", nil
+	return nil
 }
 
 func (o *objects) parseEndpoints(service, text string) (all []*cluster.Endpoint, err error) {
@@ -280,23 +275,10 @@ func addrAfter(first string, n int) netip.Addr {
 }
 
 // setNode changes fields of the node: name=value,value.
-func (o *objects) setNode(_ *script.Script, args []string) (string, error) {
+func (o *objects) setNode(args ...string) error {
 	n := *o.node
-	for _, arg := range args {
-		name, value, _ := strings.Cut(arg, "=")
-		values := strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
-		switch name {
-		case "serviceCIDRs":
-			n.ServiceCIDRs = tabletest.Prefixes(values...)
-		case "nodePortIPs":
-			n.NodePortIPs = tabletest.Addrs(values...)
-		case "localIPs":
-			n.LocalIPs = tabletest.Addrs(values...)
-		default:
-			return "", fmt.Errorf("no field %s of the node", name)
-		}
-	}
+	err := onlyFields(&n, args)
 	o.node = &n
 	o.sinks.SetNode(&n)
-	return "", nil
+	return err
 }

@@ -3,11 +3,10 @@ package table_test
 import (
 	"errors"
 	"fmt"
-	"net/netip"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +37,7 @@ func newSample(t *testing.T, options ...string) *engine {
 	tabletest.NewNamespace(t)
 	e := newEngine(t)
 	e.config.Observer, e.config.Events = nil, nil // the engine has no locks
-	_, err := e.start(nil, options)
+	err := e.start(options...)
 	tabletest.PassSample(e.sinks)
 	if err = errors.Join(err, e.sinks.Sync()); err != nil {
 		t.Fatal(err)
@@ -94,7 +93,7 @@ func newEngine(t testing.TB) *engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		e.stop(nil, nil)
+		e.stop()
 		e.conn.Close()
 	})
 	return e
@@ -111,9 +110,11 @@ func (e *engine) provide(dir string) error {
 }
 
 func (e *engine) commands() map[string]script.Command {
-	all := map[string]script.Command{
+	steps := map[string]any{
 		"start": e.start, "nft": runNFT, "limit": e.limit, "no-counts": e.noCounts,
-		"unreadable": e.unreadable, "skip-ids": e.skipIDs, "replace-rules": e.replaceRules,
+		// The next process fails to read rows, chains or rules of the table.
+		"unreadable": func(what string) { e.fails = what },
+		"skip-ids":   e.skipIDs, "replace-rules": e.replaceRules,
 		"sync":   e.each((*table.Table).Sync),
 		"resync": e.each((*table.Table).Resync),
 		"finish": e.each(finish),
@@ -121,29 +122,22 @@ func (e *engine) commands() map[string]script.Command {
 		"scrub":  e.each(scrub),
 		"wanted": e.wanted,
 	}
-	for _, more := range []map[string]script.Command{e.objectSteps(), e.faultSteps(), e.answerSteps(e)} {
-		for name, step := range more {
-			all[name] = step
-		}
-	}
-	return all
+	maps.Copy(steps, e.objectSteps())
+	maps.Copy(steps, e.faultSteps())
+	maps.Copy(steps, e.answerSteps(e))
+	return script.Steps(steps)
 }
 
 // start starts a process, after the last one has stopped. Options stay for
 // later processes.
-func (e *engine) start(s *script.Script, args []string) (string, error) {
-	for _, arg := range args {
-		if err := e.setOption(arg); err != nil {
-			return "", err
-		}
-	}
-	if _, err := e.stop(s, nil); err != nil {
-		return "", err
+func (e *engine) start(options ...string) error {
+	if err := errors.Join(e.setOptions(options), e.stop()); err != nil {
+		return err
 	}
 	e.answers.reset()
 	tables, err := table.New(e.config, e.families...)
 	if err != nil {
-		return "", err
+		return err
 	}
 	e.config.Rules.AffinitySeed++ // a process does not know the seed of an earlier one
 	var sinks cluster.Sinks
@@ -157,127 +151,97 @@ func (e *engine) start(s *script.Script, args []string) (string, error) {
 		k.OnRows, k.OnChains, k.OnRules = nil, nil, nil
 	}
 	e.fails = ""
-	return "", err
+	return err
 }
 
 // stop ends the process. The table stays, and later changes of objects reach
 // the next process.
-func (e *engine) stop(*script.Script, []string) (string, error) {
-	var errs []error
+func (e *engine) stop() (err error) {
 	for _, t := range e.tables {
-		errs = append(errs, t.Close())
+		err = errors.Join(err, t.Close())
 	}
 	e.tables = nil
 	e.passTo(cluster.Sinks{})
-	return "", errors.Join(errs...)
+	return err
 }
 
-// setOption sets name=value, or adds a family.
-func (e *engine) setOption(arg string) error {
-	name, value, _ := strings.Cut(arg, "=")
-	rules, number := &e.config.Rules, 0
-	var err error
-	switch name {
-	case "ipv4":
-		e.families = []nft.Family{nft.IPv4}
-	case "ipv6":
-		e.families = []nft.Family{nft.IPv6}
-	case "dual-stack":
-		e.families = []nft.Family{nft.IPv4, nft.IPv6}
-	case "service-metrics":
-		rules.ServiceMetrics = ruleset.ServiceMetrics(value)
-	case "localhost":
-		rules.LocalhostNodePorts = value == "true"
-	case "nodeports":
-		rules.NodePortAddresses = ruleset.NodePortAddresses{}
-		if value, rules.NodePortAddresses.Primary = strings.CutPrefix(value, "primary,"); value != "" {
-			rules.NodePortAddresses.CIDRs = tabletest.Prefixes(strings.Split(value, ",")...)
-		}
-	case "own-ports":
-		for own := range strings.SplitSeq(value, ",") {
-			e.config.OwnPorts = append(e.config.OwnPorts, netip.MustParseAddrPort(own))
-		}
-	default:
-		number, err = strconv.Atoi(value)
+// setOptions sets families, the addresses of NodePorts, and fields of the
+// configuration.
+func (e *engine) setOptions(options []string) error {
+	rules := &e.config.Rules
+	for i := range options {
+		options[i] = strings.Replace(options[i], "-budget=", "=", 1)
 	}
-	switch name {
-	case "retry-after":
-		rules.RetryAfter = time.Duration(number) * time.Second
-	case "seed":
-		rules.AffinitySeed = uint64(number)
-	case "service-budget":
-		rules.Budgets.Service = number
-	case "namespace-budget":
-		rules.Budgets.Namespace = number
-	case "numbers":
-		rules.NumberLimit = number
+	for _, of := range []any{&e.config, rules, &rules.Budgets} {
+		var err error
+		if options, err = script.SetFields(of, options); err != nil {
+			return err
+		}
+	}
+	for _, option := range options {
+		name, value, _ := strings.Cut(option, "=")
+		switch name {
+		case "ipv4":
+			e.families = []nft.Family{nft.IPv4}
+		case "ipv6":
+			e.families = []nft.Family{nft.IPv6}
+		case "dual-stack":
+			e.families = []nft.Family{nft.IPv4, nft.IPv6}
+		case "nodeports":
+			rules.NodePortAddresses = ruleset.NodePortAddresses{}
+			if value, rules.NodePortAddresses.Primary = strings.CutPrefix(value, "primary,"); value != "" {
+				rules.NodePortAddresses.CIDRs = tabletest.Prefixes(strings.Split(value, ",")...)
+			}
+		default:
+			return fmt.Errorf("no option is named %s", name)
+		}
+	}
+	return nil
+}
+
+// limit sets limits of transactions, of times and of repairs: name=value.
+func (e *engine) limit(args ...string) error {
+	if args[0] == "default" {
+		e.limits, args = keep.DefaultLimits(), args[1:]
+	}
+	return onlyFields(&e.limits, args)
+}
+
+// onlyFields sets fields of a struct.
+func onlyFields(of any, args []string) error {
+	rest, err := script.SetFields(of, args)
+	if len(rest) > 0 {
+		err = fmt.Errorf("no field is named %s", rest[0])
 	}
 	return err
 }
 
-// limit sets limits of transactions, of times and of repairs: name=value.
-func (e *engine) limit(_ *script.Script, args []string) (string, error) {
-	l := &e.limits
-	numbers := map[string]*int{"part": &l.PartCost, "heavy": &l.HeavyCost, "cold-bytes": &l.ColdBytes}
-	times := map[string]*time.Duration{
-		"time": &l.Time, "burst": &l.Burst, "first-pause": &l.FirstPause, "last-pause": &l.LastPause,
-	}
-	for _, arg := range args {
-		name, value, _ := strings.Cut(arg, "=")
-		var err error
-		switch {
-		case arg == "default":
-			*l = keep.DefaultLimits()
-		case numbers[name] != nil:
-			*numbers[name], err = strconv.Atoi(value)
-		case times[name] != nil:
-			*times[name], err = time.ParseDuration(value)
-		default:
-			err = fmt.Errorf("no limit is named %s", name)
-		}
-		if err != nil {
-			return "", err
-		}
-	}
-	return "", nil
-}
-
 // noCounts makes the kernel report no numbers of rows, as before Linux 6.15.
-func (e *engine) noCounts(*script.Script, []string) (string, error) {
+func (e *engine) noCounts() {
 	e.hasCounts = false
 	for _, k := range e.kernels {
 		k.NoCounts = true
 	}
-	return "", nil
-}
-
-// unreadable makes the start of the next process fail to read rows, chains or
-// rules of the table.
-func (e *engine) unreadable(_ *script.Script, args []string) (string, error) {
-	e.fails = args[0]
-	return "", nil
 }
 
 // skipIDs uses up the ids of session affinity that are reserved.
-func (e *engine) skipIDs(*script.Script, []string) (string, error) {
+func (e *engine) skipIDs() {
 	for _, t := range e.tables {
 		table.SkipIDs(t)
 	}
-	return "", nil
 }
 
 // each is a step that calls a method of each Table.
-func (e *engine) each(f func(*table.Table) error) script.Command {
-	return func(*script.Script, []string) (string, error) {
+func (e *engine) each(f func(*table.Table) error) func() error {
+	return func() (err error) {
 		if e.tables == nil {
-			return "", errors.New("no process runs: start one")
+			return errors.New("no process runs: start one")
 		}
 		e.parts = nil
-		var errs []error
 		for _, t := range e.tables {
-			errs = append(errs, f(t))
+			err = errors.Join(err, f(t))
 		}
-		return "", errors.Join(errs...)
+		return err
 	}
 }
 
@@ -306,21 +270,21 @@ func scrub(t *table.Table) error {
 
 // wanted compares the tables in the kernel with the wanted ones, except for
 // some sets, and the plans in views with those that were committed.
-func (e *engine) wanted(_ *script.Script, except []string) (string, error) {
+func (e *engine) wanted(except ...string) error {
 	for _, t := range e.tables {
 		diff, err := e.differenceToWanted(t, except...)
 		if diff != "" {
 			err = fmt.Errorf("the table in the kernel is not the wanted one:\n%s", diff)
 		}
 		if err = errors.Join(err, e.checkTexts(t.Family()), e.checkViews(t)); err != nil {
-			return "", err
+			return err
 		}
 	}
-	return "", nil
+	return nil
 }
 
 // runNFT runs commands of nft in the namespace of the script.
-func runNFT(_ *script.Script, args []string) (string, error) {
+func runNFT(args ...string) (string, error) {
 	cmd := exec.Command("nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(strings.ReplaceAll(strings.Join(args, " "), "; ", "\n"))
 	out, err := cmd.CombinedOutput()

@@ -21,10 +21,3 @@ func newUnconnected(t testing.TB, config Config) *Table {
 
 // sampleConfig returns the configuration for the sample Services.
 func sampleConfig() Config { return Config{Rules: tabletest.Rules()} }
-
-func TestSyncBeforeSetup(t *testing.T) {
-	table := newUnconnected(t, sampleConfig())
-	if err := table.Sync(); err == nil {
-		t.Error("Sync without Setup: got no error, want one")
-	}
-}

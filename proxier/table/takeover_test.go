@@ -29,7 +29,7 @@ func TestRewriteLosesNoConnection(t *testing.T) {
 	endpoint := tabletest.Endpoint("10.244.0.1")
 	endpoint.Ports[0].Protocol = cluster.UDP
 	restart := func() {
-		if _, err := e.start(nil, nil); err != nil {
+		if err := e.start(); err != nil {
 			t.Fatal(err)
 		}
 		e.sinks.SetService(guarded)
