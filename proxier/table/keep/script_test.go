@@ -2,7 +2,9 @@ package keep_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,103 +17,100 @@ import (
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
-// Scripts are about a firewall (see fakesource_test.go) without rules. Counts
-// are since the step last ran.
+// Scripts are about a firewall (see fakesource_test.go) without rules. The words
+// of fail are those of TestFaults. Counts are since the step last ran.
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Namespace: true, Setup: func(env *script.Env) (map[string]script.Command, error) {
 		e := &engine{startFirewall(env.T, "firewall", keep.NewGeneration()), make(map[string]int)}
-		all := make(map[string]script.Command)
-		for _, name := range strings.Fields("sync resync check rewrite nft before fail lose rule node sets limit " +
-			"slow no-counts restart retry timeouts " +
-			"wanted commits asked stays refused ports doubt failing handle next up-to-date " +
-			"repairs uses-banned rewrites damage-rewrites node-rewrites transactions rows-written cleanup-failures") {
-			all[name] = func(_ *script.Script, args []string) (string, error) {
-				text, err := e.change(name, args)
-				if text == "" {
-					text = e.ask(name)
-				}
-				return text, err
+		steps := map[string]any{
+			"sync":    func() error { e.forget(); return e.Sync() },
+			"resync":  func() error { e.forget(); return e.Resync() },
+			"check":   func() error { e.forget(); return e.Check() },
+			"rewrite": func() error { e.forget(); e.Distrust("test", "test"); return e.Sync() },
+			"nft":     func(words ...string) { tabletest.LoadNFT(env.T, lines(words)) },
+			"before":  func(_ string, nft ...string) { e.answers = append(e.answers, other(lines(nft))) },
+			"fail":    func(words ...string) { e.answers = append(e.answers, e.fault(strings.Join(words, " "))...) },
+			"lose":    func(_ ...string) { e.answers = append(e.answers, errLost) },
+			"rule":    e.setRule, "node": e.setNode, "sets": e.setSets, "retry": e.setRetry,
+			"limit": func(args ...string) error {
+				_, err := script.SetFields(&e.limits, args)
+				return err
+			},
+			"slow":      func(kind string, d time.Duration) { e.slow[kind] = d },
+			"no-counts": func() { e.kernel.NoCounts = true },
+			"restart":   e.restart, "wanted": e.wanted,
+		}
+		for name, answer := range e.answersByName() {
+			steps[name] = func() string { return cmp.Or(answer(), "none") + "\n" }
+		}
+		for name, count := range counts {
+			steps[name] = func() (n int) {
+				n, e.seen[name] = count(e.Stats())-e.seen[name], count(e.Stats())
+				return n
 			}
 		}
-		return all, nil
+		return script.Steps(steps), nil
 	}})
 }
 
+// lines returns commands of nft, which semicolons separate.
+func lines(words []string) string { return strings.ReplaceAll(strings.Join(words, " "), "; ", "\n") }
+
 type engine struct {
 	*firewall
-	seen map[string]int // counts
+	seen map[string]int // counts, and handles of timeouts
 }
 
-// change runs a step that changes something. It returns the answer of another
-// step as "".
-func (e *engine) change(name string, args []string) (text string, err error) {
-	rest := strings.Join(args, " ")
-	switch name {
-	case "sync", "resync", "check", "rewrite":
-		e.forget()
-		if name == "rewrite" {
-			e.Distrust("test", "test")
-		}
-		do := map[string]func() error{"sync": e.Sync, "resync": e.Resync, "check": e.Check, "rewrite": e.Sync}
-		err = do[name]()
-	case "nft":
-		tabletest.LoadNFT(e.t, strings.ReplaceAll(rest, "; ", "\n"))
-	case "before":
-		e.answers = append(e.answers, other(strings.ReplaceAll(strings.TrimPrefix(rest, "nft "), "; ", "\n")))
-	case "lose":
-		e.answers = append(e.answers, errLost)
-	case "fail":
-		e.answers = append(e.answers, e.fault(rest)...)
-	case "rule": // rule web 80 from 10.0.0.1 cost 100
-		err = e.setRule(args[0], args[1:])
-	case "node":
-		e.node = nil
-		for _, host := range args {
-			e.node = append(e.node, allow(0).from(host).rows[1])
-		}
-		e.TouchProgram()
-	case "retry": // retry 5: the program has this timeout, retry 0: none
-		n, _ := strconv.Atoi(args[0])
-		e.retry = uint32(n)
-		e.TouchProgram()
-	case "sets":
-		e.more = nil
-		for _, set := range args {
-			e.more = append(e.more, &nft.Set{Name: set, Key: hosts.Key})
-		}
-		e.TouchProgram()
-	case "limit":
-		e.setLimit(args[0], args[1])
-	case "slow": // slow rewrites 200ms
-		e.slow[args[0]], err = time.ParseDuration(args[1])
-	case "no-counts":
-		e.kernel.NoCounts = true
-	case "restart":
-		retry := e.retry
-		e.firewall = startFirewall(e.t, e.table, keep.NewGeneration())
-		for name := range e.seen {
-			if name != "retry" {
-				delete(e.seen, name)
-			}
-		}
-		e.retry = retry
-	case "wanted": // wanted '80 limited 10': what a rule wanted stays, as far as it is on demand
-		var pinned []*content
-		for _, text := range args {
-			c, _ := e.content(strings.Fields(text), &rule{})
-			pinned = append(pinned, c)
-		}
-		if wrong := e.wrong(e.t, pinned...); len(wrong) > 0 {
-			err = fmt.Errorf("%s", strings.Join(wrong, "\n"))
-		}
-	default:
-		return "", nil
+// setNode sets the hosts of no rule.
+func (e *engine) setNode(hosts ...string) {
+	e.node = nil
+	for _, host := range hosts {
+		e.node = append(e.node, allow(0).from(host).rows[1])
 	}
-	return " ", err
+	e.TouchProgram()
+}
+
+// setSets sets further sets of the program.
+func (e *engine) setSets(names ...string) {
+	e.more = nil
+	for _, name := range names {
+		e.more = append(e.more, &nft.Set{Name: name, Key: hosts.Key})
+	}
+	e.TouchProgram()
+}
+
+// setRetry sets the timeout of the program; 0 stands for none.
+func (e *engine) setRetry(timeout uint32) {
+	e.retry = timeout
+	e.TouchProgram()
+}
+
+// restart starts another process.
+func (e *engine) restart() {
+	retry := e.retry
+	e.firewall = startFirewall(e.t, e.table, keep.NewGeneration())
+	maps.DeleteFunc(e.seen, func(name string, _ int) bool { return name != "retry" })
+	e.retry = retry
+}
+
+// wanted compares the table with what the rules want. What a rule wanted stays,
+// as far as it is on demand: wanted '80 limited 10'.
+func (e *engine) wanted(before ...string) error {
+	var pinned []*content
+	for _, text := range before {
+		c, _ := e.content(strings.Fields(text), &rule{})
+		pinned = append(pinned, c)
+	}
+	if wrong := e.wrong(e.t, pinned...); len(wrong) > 0 {
+		return errors.New(strings.Join(wrong, "\n"))
+	}
+	return nil
 }
 
 // setRule sets what a rule wants: nothing, if it is none.
-func (e *engine) setRule(name string, words []string) error {
+//
+//	rule web 80 from 10.0.0.1 cost 100
+func (e *engine) setRule(name string, words ...string) error {
 	if words[0] == "none" {
 		e.set(name, nil)
 		return nil
@@ -153,27 +152,6 @@ func (e *engine) content(words []string, r *rule) (*content, error) {
 	return c, nil
 }
 
-func (e *engine) setLimit(name, value string) {
-	duration, _ := time.ParseDuration(value)
-	number, _ := strconv.Atoi(value)
-	switch name {
-	case "parts": // syncs write one part
-		e.limits.HeavyCost, e.limits.PartCost, e.limits.Time = number, number, -1
-	case "time":
-		e.limits.Time = duration
-	case "part-time":
-		e.limits.PartTime = duration
-	case "burst":
-		e.limits.Burst = duration
-	case "first-retry":
-		e.limits.FirstRetry = duration
-	case "first-pause":
-		e.limits.FirstPause = duration
-	case "cold-bytes":
-		e.limits.ColdBytes = number
-	}
-}
-
 // timeouts returns the timeouts in the kernel, each with "new" unless it is the
 // object that the step last found.
 func (e *engine) timeouts() string {
@@ -192,34 +170,46 @@ func (e *engine) timeouts() string {
 	return strings.Join(all, ", ")
 }
 
-// ask returns an answer of the firewall.
-func (e *engine) ask(name string) string {
-	s := e.Stats()
-	counts := map[string]int{
-		"rewrites": s.Rewrites, "damage-rewrites": s.RewriteCauses[keep.RewriteDamage],
-		"node-rewrites": s.RewriteCauses[keep.RewriteNode], "transactions": s.Transactions,
-		"rows-written": s.RowsWritten, "cleanup-failures": s.CleanupFailures,
+var counts = map[string]func(keep.Stats) int{
+	"rewrites":         func(s keep.Stats) int { return s.Rewrites },
+	"damage-rewrites":  func(s keep.Stats) int { return s.RewriteCauses[keep.RewriteDamage] },
+	"node-rewrites":    func(s keep.Stats) int { return s.RewriteCauses[keep.RewriteNode] },
+	"transactions":     func(s keep.Stats) int { return s.Transactions },
+	"rows-written":     func(s keep.Stats) int { return s.RowsWritten },
+	"cleanup-failures": func(s keep.Stats) int { return s.CleanupFailures },
+}
+
+func (e *engine) answersByName() map[string]func() string {
+	return map[string]func() string{
+		"commits": func() string { return strings.Join(e.commits, ", ") },
+		"asked":   func() string { return strings.Join(e.asked, " ") },
+		"stays":   func() string { return strings.Join(e.stays, " ") },
+		"refused": func() string { return strings.Join(e.refused, " ") },
+		"failing": func() string {
+			var all []string
+			for o := range e.Failing() {
+				all = append(all, o.String())
+			}
+			slices.Sort(all)
+			return strings.Join(all, " ")
+		},
+		"ports":       func() string { return e.allowed(e.t) },
+		"doubt":       func() string { return e.InDoubt() },
+		"uses-banned": func() string { return fmt.Sprint(e.Uses(banned)) },
+		"handle":      func() string { return fmt.Sprint(e.handle(e.t)) },
+		"up-to-date":  func() string { return fmt.Sprint(e.UpToDate()) },
+		"timeouts":    e.timeouts,
+		"repairs": func() string {
+			return strings.NewReplacer("map[", "", "]", "", ":", " ").Replace(fmt.Sprint(e.Stats().Repairs))
+		},
+		"next": func() string {
+			switch wait, waits := e.Next(); {
+			case !waits:
+				return ""
+			case wait > 0:
+				return "later"
+			}
+			return "now"
+		},
 	}
-	if n, ok := counts[name]; ok {
-		n, e.seen[name] = n-e.seen[name], n
-		return fmt.Sprintln(n)
-	}
-	if name == "timeouts" {
-		return cmp.Or(e.timeouts(), "none") + "\n"
-	}
-	wait, waits := e.Next()
-	var failing []string
-	for o := range e.Failing() {
-		failing = append(failing, o.String())
-	}
-	slices.Sort(failing)
-	return cmp.Or(map[string]string{
-		"commits": strings.Join(e.commits, ", "), "asked": strings.Join(e.asked, " "),
-		"stays": strings.Join(e.stays, " "), "refused": strings.Join(e.refused, " "),
-		"ports": e.allowed(e.t), "doubt": e.InDoubt(), "failing": strings.Join(failing, " "),
-		"uses-banned": fmt.Sprint(e.Uses(banned)),
-		"handle":      fmt.Sprint(e.handle(e.t)), "up-to-date": fmt.Sprint(e.UpToDate()),
-		"repairs": strings.NewReplacer("map[", "", "]", "", ":", " ").Replace(fmt.Sprint(s.Repairs)),
-		"next":    map[bool]string{true: map[bool]string{true: "now", false: "later"}[wait == 0]}[waits],
-	}[name], "none") + "\n"
 }
