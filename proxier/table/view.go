@@ -227,6 +227,10 @@ func (t *Table) viewPort(p *portState) PortView {
 	}
 	view.Plan = plan
 	for _, policy := range []cluster.Policy{cluster.PolicyCluster, cluster.PolicyLocal} {
+		local := func(f ruleset.ServedFrontend) bool { return f.Policy == cluster.PolicyLocal }
+		if policy == cluster.PolicyLocal && !slices.ContainsFunc(p.wants, local) {
+			continue
+		}
 		if r := plan.Reach(policy); r.Reason != "" {
 			view.Lacks[policy] = ruleset.LackOf(t.Family(), in, view.Endpoints, policy, r.Reason)
 		}
