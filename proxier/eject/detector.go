@@ -312,8 +312,8 @@ func (t Targets) canLose() map[netip.AddrPort]bool {
 }
 
 // SetTargets sets the endpoints that a service port uses now, and those of them
-// whose ejections are known there. What is known about others is forgotten: the
-// API removed or changed them.
+// whose ejections are known there, sorted. What is known about others is
+// forgotten: the API removed or changed them.
 func (d *Detector) SetTargets(p Port, t Targets, ejections []netip.AddrPort) {
 	known := d.ports[p]
 	if known == nil {
@@ -323,8 +323,12 @@ func (d *Detector) SetTargets(p Port, t Targets, ejections []netip.AddrPort) {
 	if known.canLose == nil || !known.targets.equal(t) {
 		known.targets, known.canLose = t, t.canLose()
 	}
+	isEjected := func(a netip.AddrPort) bool {
+		_, found := slices.BinarySearchFunc(ejections, a, netip.AddrPort.Compare)
+		return found
+	}
 	for _, r := range known.records {
-		if !known.canLose[r.Addr] || r.phase == ejected && !slices.Contains(ejections, r.Addr) {
+		if !known.canLose[r.Addr] || r.phase == ejected && !isEjected(r.Addr) {
 			d.forget(r)
 		}
 	}

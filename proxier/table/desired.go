@@ -87,6 +87,11 @@ func (d *desired) setService(svc *cluster.Service) {
 	budget := d.budget(s)
 	d.reduce(s, d.share(s, budget), budget)
 	d.setPorts(s)
+	if svc.NoEject {
+		for _, p := range s.ports {
+			delete(d.ejections, p)
+		}
+	}
 	d.markDirty(s)
 }
 

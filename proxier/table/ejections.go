@@ -82,9 +82,16 @@ func (t *Table) SetEjections(name PortName, all []cluster.Ejection) (changed boo
 		return false
 	}
 	all = slices.DeleteFunc(slices.Clone(all), func(e cluster.Ejection) bool {
-		return !slices.Contains(u.Cluster, e.Endpoint) && !slices.Contains(u.Local, e.Endpoint)
+		return !hasAddr(u.Cluster, e.Endpoint) && !hasAddr(u.Local, e.Endpoint)
 	})
 	return d.setEjections(d.port(name), all)
+}
+
+// hasAddr reports whether a sorted list has an address. A service port can have
+// thousands of endpoints, and thousands of ejections.
+func hasAddr(all []netip.AddrPort, a netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(all, a, netip.AddrPort.Compare)
+	return found
 }
 
 func (d *desired) setEjections(p *portState, all []cluster.Ejection) (changed bool) {

@@ -95,10 +95,8 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 		Endpoints: p.service.endpoints,
 		Frontends: t.stays.without(t.desired.owned(p), p),
 		Number:    p.tag,
+		Ejections: t.desired.ejections[p],
 		Before:    p.plan(),
-	}
-	if !p.service.spec.NoEject {
-		in.Ejections = t.desired.ejections[p]
 	}
 	if r := p.service.reduced; r != nil {
 		in.Endpoints, in.Limits = r.endpoints, r.Limits(int(p.index))
