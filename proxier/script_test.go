@@ -309,6 +309,9 @@ func (s *story) status(*script.Script, []string) (string, error) {
 	default:
 	}
 	text := fmt.Sprintf("%s listed %v synced %v\n", status.Node, status.Listed, synced)
+	if status.NoTimeouts {
+		text += fmt.Sprintf("no timeouts, retry after %d s\n", status.RetryAfterSeconds)
+	}
 	for _, f := range status.Families {
 		text += fmt.Sprintf("%s healthy %v synced %v waiting %v\n",
 			f.Family.Name(), f.Healthy, !f.Synced.IsZero(), !f.WaitingSince.IsZero())

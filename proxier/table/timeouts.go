@@ -25,9 +25,10 @@ const timeoutsPeriod = time.Second
 
 // timeouts are the sysctls with timeouts of connection tracking.
 type timeouts struct {
-	dir  *os.Root // of the network namespace of Setup
-	read time.Time
-	last ruleset.Timeouts
+	dir    *os.Root // of the network namespace of Setup
+	read   time.Time
+	last   ruleset.Timeouts
+	failed bool // the last time
 }
 
 // sysctlNames has the names of the sysctls of states that have another name
@@ -64,8 +65,12 @@ func (s *timeouts) update(now time.Time) (changed bool) {
 	s.read = now
 	tcp, err := s.policy(cluster.TCP)
 	udp, errUDP := s.policy(cluster.UDP)
-	if err = errors.Join(err, errUDP); err != nil {
-		klog.ErrorS(err, "Failed to read the timeouts of connection tracking; services keep the last ones")
+	before := s.failed
+	err = errors.Join(err, errUDP)
+	if s.failed = err != nil; s.failed {
+		if !before {
+			klog.ErrorS(err, "Failed to read the timeouts of connection tracking; rules keep the last ones")
+		}
 		return false
 	}
 	next := ruleset.Timeouts{TCP: tcp, UDP: udp}

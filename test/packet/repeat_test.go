@@ -6,17 +6,20 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
 // repeatSteps returns the steps of clients that repeat packets without an
-// answer. Both return how many get none: none, some, or all.
+// answer. The first two return how many get none: none, some, or all.
 //
 //	attempts N TIMEOUT SERVICE FROM... -> TO   makes N connections at once from each client
 //	repeat N TIMES SERVICE FROM... -> TO       sends on N UDP flows at once, and again after 4 s, as a
 //	                                           resolver does
+//	busy PORT POD...                           listens and accepts no connection: the queue is full
 func (s *story) repeatSteps() map[string]any {
-	return map[string]any{"attempts": s.attempts, "repeat": s.repeat}
+	return map[string]any{"attempts": s.attempts, "repeat": s.repeat, "busy": s.busy}
 }
 
 func (s *story) attempts(n int, timeout time.Duration, clients ...string) string {
@@ -64,4 +67,45 @@ func (s *story) count(n int, clients []string, answered func(*check, uint16) boo
 		return "all"
 	}
 	return "some"
+}
+
+func (s *story) busy(port uint16, pods ...string) {
+	for _, name := range pods {
+		pod := s.origin(name).Namespace
+		for _, addr := range pod.Addrs() {
+			if err := pod.Do(func() error { return s.fillQueue(netip.AddrPortFrom(addr, port)) }); err != nil {
+				s.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// fillQueue listens until the end of the script. The kernel drops a SYN if one
+// connection waits to be accepted.
+func (s *story) fillQueue(at netip.AddrPort) error {
+	var to unix.Sockaddr = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
+	domain := unix.AF_INET6
+	if at.Addr().Is4() {
+		to, domain = &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}, unix.AF_INET
+	}
+	open := func() (int, error) {
+		fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		s.env.T.Cleanup(func() { unix.Close(fd) })
+		return fd, err
+	}
+	listener, err := open()
+	if err != nil {
+		return err
+	}
+	if err := unix.Bind(listener, to); err != nil {
+		return err
+	}
+	if err := unix.Listen(listener, 0); err != nil {
+		return err
+	}
+	client, err := open()
+	if err != nil {
+		return err
+	}
+	return unix.Connect(client, to)
 }
