@@ -220,6 +220,13 @@ bench-fleet: setup build ## Measure what the proxies of NODES=50,200 nodes cost 
 	bin/fleet $(if $(NODES),--nodes=$(NODES)) --output=.cache/bench/fleet-$(shell date +%F) \
 	  $(if $(PUBLISH),--publish=test/bench/fleet/results) $(FLEET)
 
+.PHONY: bench-deadendpoints
+bench-deadendpoints: setup build ## Measure what clients see when endpoints die, with kube-proxy and nftproxy (root, ten minutes). PUBLISH=1 keeps the figures.
+	test/apiserver/build .cache/apiserver
+	@cd test/bench && $(BENCH_BUILD) -o ../../bin/deadendpoints ./deadendpoints
+	bin/deadendpoints --output=.cache/bench/deadendpoints-$(shell date +%F) \
+	  $(if $(PUBLISH),--publish=test/bench/deadendpoints/results) $(DEADENDPOINTS)
+
 .PHONY: soak
 soak: setup build ## Run the proxy for DURATION=1h under changes, connections and faults (root). SEED= repeats a run, PUBLISH=1 keeps the result.
 	test/apiserver/build .cache/apiserver

@@ -1,0 +1,284 @@
+// Deadendpoints measures what clients see when endpoints of a Service die, with
+// kube-proxy and with nftproxy. The API never changes: Kubernetes notices the
+// death of a node after 50 seconds.
+//
+//	client ── node ── 10 endpoints      each a network namespace
+//	            │ rules
+//	            └ connects, too
+//
+// Clients on the node connect to the ClusterIP, and clients behind it to the
+// NodePort, both over IPv4 and IPv6 in turn, and with a limit of 10 s. Others
+// ask questions over UDP to port 53, as glibc does: the second question is from
+// the same socket, 5 s after the first one. A dead endpoint receives packets
+// and its answers are lost. Each phase begins with a fault and ends with its
+// repair, and a pause.
+//
+// With --to, the program only connects to these targets, from the network
+// namespace in which it runs: for a cluster whose faults somebody else makes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/nftproxy/nftproxy/test/bench/report"
+	"github.com/nftproxy/nftproxy/test/bench/stage"
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+const about = `deadendpoints measures the connects that fail or are slow when endpoints of a Service die. It needs root. With
+--to, it only connects to these targets, from the network namespace in which it runs.`
+
+const (
+	name      = "web" // of the Service
+	endpoints = 10
+	nodePort  = 30080
+)
+
+var (
+	clientAddrs = []netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8:2::2")}
+	everywhere  = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+)
+
+func main() { report.Main("deadendpoints", about, &bench{programs: stage.InRepository(".")}) }
+
+// bench is the benchmark.
+type bench struct {
+	programs stage.Programs
+	proxies  []string
+	to       []string
+	rate     int
+	duration time.Duration
+}
+
+// AddFlags implements report.Benchmark.
+func (b *bench) AddFlags(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&b.proxies, "subjects", []string{stage.Upstream, stage.Product}, "Proxies to measure.")
+	flags.StringSliceVar(&b.to, "to", nil, "Only connect to these targets: tcp://ADDRESS:PORT, udp://ADDRESS:PORT.")
+	flags.IntVar(&b.rate, "rate", 100, "Connects per second of each kind of clients.")
+	flags.DurationVar(&b.duration, "duration", 30*time.Second, "Length of a phase.")
+}
+
+// Measure implements report.Benchmark.
+func (b *bench) Measure(ctx context.Context, r *report.Report) (err error) {
+	if b.rate < 1 || b.duration <= 0 {
+		return errors.New("want a positive rate and duration")
+	}
+	if len(b.to) > 0 {
+		return b.connect(ctx, r)
+	}
+	if r.Versions, err = b.programs.Versions(b.proxies); err != nil {
+		return err
+	}
+	s, err := stage.New(ctx, b.programs)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	w, err := newWorld(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, proxy := range b.proxies {
+		if err := b.measure(ctx, r, w, proxy); err != nil {
+			return fmt.Errorf("%s: %w", proxy, err)
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// connect connects to the targets of the command line.
+func (b *bench) connect(ctx context.Context, r *report.Report) error {
+	var targets []target
+	for _, text := range b.to {
+		to, err := parseTarget(text)
+		if err != nil {
+			return err
+		}
+		targets = append(targets, to)
+	}
+	f := connect(ctx, new(net.Dialer).DialContext, targets, b.rate, b.duration)
+	r.AddRow(strings.Join(b.to, ", "), f.figures()...)
+	return nil
+}
+
+// world is a Service with endpoints, and clients. Its node is that of the proxy
+// that is measured.
+type world struct {
+	stage     *stage.Stage
+	endpoints []*lab.Pod
+	clusterIP []netip.Addr
+}
+
+func newWorld(ctx context.Context, s *stage.Stage) (*world, error) {
+	w := &world{stage: s}
+	for i := range endpoints {
+		pod, err := s.Lab.Node2.AddPod(fmt.Sprintf("endpoint%d", i))
+		if err != nil {
+			return w, err
+		}
+		w.endpoints = append(w.endpoints, pod)
+		if err := pod.Serve(stage.TargetPort); err != nil {
+			return w, err
+		}
+	}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	service.Spec = corev1.ServiceSpec{
+		Type: corev1.ServiceTypeNodePort, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyRequireDualStack),
+		Ports: []corev1.ServicePort{
+			{Name: "http", Port: 80, NodePort: nodePort, TargetPort: intstr.FromInt32(stage.TargetPort)},
+			{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromInt32(stage.TargetPort)},
+		},
+	}
+	service, err := s.Services().Create(ctx, service, metav1.CreateOptions{})
+	if err != nil {
+		return w, err
+	}
+	for _, ip := range service.Spec.ClusterIPs {
+		w.clusterIP = append(w.clusterIP, netip.MustParseAddr(ip))
+	}
+	for f, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
+		if _, err := s.Slices().Create(ctx, w.slice(f, family), metav1.CreateOptions{}); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+func (w *world) slice(f int, family discoveryv1.AddressType) *discoveryv1.EndpointSlice {
+	slice := &discoveryv1.EndpointSlice{AddressType: family}
+	slice.Name = fmt.Sprintf("%s-%d", name, f)
+	slice.Labels = map[string]string{discoveryv1.LabelServiceName: name}
+	for _, p := range []struct {
+		name     string
+		protocol corev1.Protocol
+	}{{"http", corev1.ProtocolTCP}, {"dns", corev1.ProtocolUDP}} {
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
+			Name: &p.name, Protocol: &p.protocol, Port: ptr.To[int32](stage.TargetPort),
+		})
+	}
+	for _, pod := range w.endpoints {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{pod.Addrs()[f].String()},
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
+		})
+	}
+	return slice
+}
+
+// measure measures all phases with a proxy.
+func (b *bench) measure(ctx context.Context, r *report.Report, w *world, proxy string) (err error) {
+	node, err := w.stage.NewNode(ctx, proxy)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, node.Remove()) }()
+	client, err := w.addClient(node)
+	if err != nil {
+		return err
+	}
+	if err := node.Start(ctx); err != nil {
+		return err
+	}
+	if _, err := node.AwaitProgrammed([]netip.AddrPort{netip.AddrPortFrom(w.clusterIP[0], 80)}); err != nil {
+		return err
+	}
+	sources := w.sources(node.Pod.Namespace, client)
+	pause := min(b.duration, 15*time.Second) // until ejections have ended
+	for _, p := range []struct {
+		title string
+		dead  int
+	}{{"no fault", 0}, {"1 of 10 dead", 1}, {"3 of 10 dead", 3}, {"9 of 10 dead", 9}, {"all dead", endpoints}} {
+		if err := w.kill(p.dead); err != nil {
+			return err
+		}
+		var clients sync.WaitGroup
+		all := make([]*fates, len(sources))
+		for i, from := range sources {
+			clients.Go(func() { all[i] = connect(ctx, from.dial, from.to, b.rate, b.duration) })
+		}
+		clients.Wait()
+		for i, from := range sources {
+			r.AddRow(p.title, append([]report.Figure{report.Label("proxy", proxy), report.Label("clients", from.name)},
+				all[i].figures()...)...)
+		}
+		if err := w.revive(p.dead); err != nil {
+			return err
+		}
+		if !lab.Sleep(ctx, pause) {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// addClient adds a client whose packets all pass the node.
+func (w *world) addClient(node *stage.Node) (*lab.Namespace, error) {
+	client, err := lab.NewNamespace("client")
+	if err != nil {
+		return nil, err
+	}
+	client.IPv4, client.IPv6 = clientAddrs[0], clientAddrs[1]
+	own := make([]netip.Prefix, len(clientAddrs))
+	for i, addr := range clientAddrs {
+		own[i] = netip.PrefixFrom(addr, addr.BitLen())
+		err = errors.Join(err, client.AddAddrTo("lo", own[i]))
+	}
+	return client, errors.Join(err,
+		node.Pod.SetSysctl("net.ipv4.ip_forward", "1"), node.Pod.SetSysctl("net.ipv6.conf.all.forwarding", "1"),
+		lab.Wire(node.Pod.Namespace, client, "to-node", "to-client", everywhere, own))
+}
+
+// source is a kind of clients.
+type source struct {
+	name string
+	dial dialer
+	to   []target
+}
+
+func (w *world) sources(node, client *lab.Namespace) []source {
+	targets := func(network string, addrs []netip.Addr, port uint16) (all []target) {
+		for _, addr := range addrs {
+			all = append(all, target{network, netip.AddrPortFrom(addr, port)})
+		}
+		return all
+	}
+	return []source{
+		{"node, TCP to the ClusterIP", node.DialContext, targets("tcp", w.clusterIP, 80)},
+		{"outside, TCP to the NodePort", client.DialContext, targets("tcp", node.Addrs(), nodePort)},
+		{"node, UDP to port 53", node.DialContext, targets("udp", w.clusterIP, 53)},
+	}
+}
+
+// kill makes the first n endpoints silent.
+func (w *world) kill(n int) (err error) {
+	for _, pod := range w.endpoints[:n] {
+		for _, answers := range w.stage.Lab.Node1.PodRanges {
+			err = errors.Join(err, pod.Blackhole(answers))
+		}
+	}
+	return err
+}
+
+// revive ends what kill did.
+func (w *world) revive(n int) (err error) {
+	for _, pod := range w.endpoints[:n] {
+		for _, answers := range w.stage.Lab.Node1.PodRanges {
+			err = errors.Join(err, pod.RemoveRoute(answers))
+		}
+	}
+	return err
+}
