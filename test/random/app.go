@@ -286,10 +286,12 @@ func (a *App) setPolicies(s *corev1.Service) {
 }
 
 // setAnnotations sets the creation time, and what selects hashes, the sizes of
-// their tables, and metrics.
+// their tables, and metrics. Some endpoints never answer; they are not to be
+// ejected while proxies are compared.
 func (a *App) setAnnotations(s *corev1.Service) {
 	g := a.draw(annotations)
 	if !g.Alone {
+		s.Annotations = map[string]string{translate.AnnotationEject: "false"}
 		return
 	}
 	s.CreationTimestamp = metav1.NewTime(a.created)

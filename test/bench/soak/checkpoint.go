@@ -246,8 +246,8 @@ func usedBalancers(lines []listing.Line) map[string]bool {
 }
 
 // canonical returns the lines without what depends on the past, such as clients
-// of session affinity and balancers that no frontend uses. All lines are
-// sorted.
+// of session affinity and balancers that no frontend uses, and without timeouts,
+// which depend on sysctls of the namespace. All lines are sorted.
 func canonical(lines []listing.Line) (all []string) {
 	used := usedBalancers(lines)
 	for _, l := range lines {
@@ -255,7 +255,7 @@ func canonical(lines []listing.Line) (all []string) {
 		idle := balancer.MatchString(chain) && !used[l.Family+chain]
 		isGroup := group.MatchString(l.Text) || group.MatchString(l.Object) && l.Text == ""
 		if idle || isGroup || l.Object == "set reserved-ids" || affinitySet.MatchString(l.Object) ||
-			client.MatchString(l.Text) {
+			client.MatchString(l.Text) || strings.HasPrefix(l.Text, "policy = ") {
 			continue
 		}
 		for _, one := range past {

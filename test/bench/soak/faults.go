@@ -28,6 +28,7 @@ const (
 	kill        = "SIGKILL"
 	noAPIServer = "API server stopped"
 	swap        = "swap with kube-proxy"
+	silence     = "endpoint does not answer"
 )
 
 // fault is a kind of fault.
@@ -59,6 +60,7 @@ func (f *faults) kinds() []fault {
 		{"foreign reference to a balancer", 1, false, f.refer},
 		{"requests to the kernel fail", 2, false, f.refuse},
 		{"hostile Service", 2, false, f.createHostile},
+		{silence, 3, false, f.silence},
 	}
 }
 
@@ -301,6 +303,34 @@ func (f *faults) swap(ctx context.Context, n *node, d draw) (time.Duration, erro
 		return 0, err
 	}
 	return follow(ctx, n)
+}
+
+// silence makes the answers of an endpoint get lost for a time. The Services of
+// the endpoint explain failures until no endpoint is ejected any more.
+func (f *faults) silence(ctx context.Context, _ *node, d draw) (time.Duration, error) {
+	const longer = 4 // than other faults, so that proxies eject the endpoint
+	pod := f.world.endpoints[[]string{"a1", "a2", "b1", "b2"}[d.number%4]]
+	window := f.world.open(window{kind: silence, node: f.world.nodes[0], all: true, endpoint: pod.Name})
+	defer f.world.shut(window)
+	clients := lab.PodRanges()
+	for _, n := range append(f.world.Lab.Nodes(), &lab.Node{Namespace: f.world.Lab.Client}) {
+		for _, addr := range n.Addrs() {
+			clients = append(clients, netip.PrefixFrom(addr, addr.BitLen()))
+		}
+	}
+	each := func(change func(netip.Prefix) error) (err error) {
+		for _, answers := range clients {
+			err = errors.Join(err, change(answers))
+		}
+		return err
+	}
+	err := during(ctx, longer*d.lasts, func() error { return each(pod.Blackhole) },
+		func() error { return each(pod.RemoveRoute) })
+	began := time.Now()
+	for _, n := range f.world.nodes {
+		err = errors.Join(err, n.awaitNoEjections(ctx))
+	}
+	return time.Since(began), err
 }
 
 // refuse makes some of the proxy's requests to the kernel fail for a time, as

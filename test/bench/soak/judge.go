@@ -120,6 +120,13 @@ func (j *judge) allowed(r route, earlier, known, end time.Time) (a allowed, ok b
 	return a, true
 }
 
+// mayReach reports whether a connection that failed could lead to an endpoint.
+func (j *judge) mayReach(f failure, endpoint string) bool {
+	const moment = 5 * time.Second
+	a, ok := j.allowed(f.route, f.via.knownAt(f.from.Add(-moment)), f.via.knownAt(f.from), f.end)
+	return !ok || a.servers[endpoint]
+}
+
 // add adds what one state allows. All configurations recognize the pods of the
 // node, and not the client outside the cluster.
 func (j *judge) add(

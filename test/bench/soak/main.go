@@ -15,7 +15,9 @@
 //
 // A fault explains failures only between the damage of a table and the first
 // listing in which it is repaired, and on its own node. Connections through a
-// node while kube-proxy runs there are judged for steady Services only.
+// node while kube-proxy runs there are judged for steady Services only. An
+// endpoint that does not answer for a time explains failures of its Services
+// until no endpoint is ejected. Any other ejection is a problem.
 //
 // At each checkpoint, changes and faults pause. The tables of both nodes must
 // equal those that a fresh proxy writes in another namespace. Then all random
@@ -128,6 +130,7 @@ func (s *soak) Measure(ctx context.Context, r *report.Report) (err error) {
 	}
 	err = run.measure(ctx)
 	run.judgeFailures()
+	w.judgeEjections()
 	run.fill()
 	if err == nil && len(w.problems) > 0 {
 		err = fmt.Errorf("%d problems, see the notes; the seed is %d", len(w.problems), s.seed)

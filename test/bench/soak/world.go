@@ -31,15 +31,17 @@ import (
 // node is killed and replaced; the second node keeps its process.
 type world struct {
 	*stage.Stage
-	soak    *soak
-	dir     string               // of logs
-	say     func(string, ...any) // prints progress
-	api     *objects.API
-	nodes   []*node
-	pods    map[string][2]netip.Addr // endpoints
-	history *history
-	judge   *judge
-	steady  []*steady
+	soak  *soak
+	dir   string               // of logs
+	say   func(string, ...any) // prints progress
+	api   *objects.API
+	nodes []*node
+	pods  map[string][2]netip.Addr // endpoints
+	// endpoints are the pods of these names.
+	endpoints map[string]*lab.Pod
+	history   *history
+	judge     *judge
+	steady    []*steady
 
 	mu       sync.Mutex
 	problems []string
@@ -62,7 +64,7 @@ func (s *soak) newWorld(ctx context.Context, say func(string, ...any)) (w *world
 		return w, err
 	}
 	w.api = &objects.API{Client: w.Client, Record: w.history.record}
-	if _, w.pods, err = random.AddPods(w.Lab); err != nil {
+	if w.endpoints, w.pods, err = random.AddPods(w.Lab); err != nil {
 		return w, err
 	}
 	names := map[netip.Addr]string{}
@@ -174,6 +176,7 @@ type window struct {
 	// it applies to packets through the rules of the node, or to all packets.
 	affinity, all bool
 	family        nft.Family // restricts it to packets of a family, unless 0
+	endpoint      string     // restricts it to Services with the endpoint, unless empty
 	excused       int        // connections
 }
 
@@ -230,7 +233,8 @@ func (w *world) excuse(f failure) *window {
 	defer w.mu.Unlock()
 	for _, one := range w.windows {
 		if (one.all || one.node == f.via) && (f.affinity || !one.affinity) &&
-			(one.family == 0 || one.family.Of(f.to.Addr())) && one.overlaps(f.from, f.end) {
+			(one.family == 0 || one.family.Of(f.to.Addr())) && one.overlaps(f.from, f.end) &&
+			(one.endpoint == "" || w.judge.mayReach(f, one.endpoint)) {
 			one.excused++
 			return one
 		}
