@@ -39,8 +39,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-const about = `deadendpoints measures the connects that fail or are slow when endpoints of a Service die. It needs root. With
---to, it only connects to these targets, from the network namespace in which it runs.`
+const about = `deadendpoints measures the connects that fail or are slow when endpoints of a Service die. It needs root.
+With --to, it only connects to these targets, from the network namespace in which it runs.`
 
 const (
 	name      = "web" // of the Service
