@@ -60,6 +60,7 @@ func (f *historyFlags) run(cmd *cobra.Command, args []string) error {
 	if f.watch {
 		return watchRows(ctx, cmd.OutOrStdout(), historyHead, func(ctx context.Context) ([]row, error) {
 			entries, err := f.ask(ctx, q)
+			q.Since = recentChanges // what is older does not change
 			return historyRows(entries), f.explainMissing(ctx, name, err)
 		})
 	}
@@ -75,6 +76,10 @@ func (f *historyFlags) run(cmd *cobra.Command, args []string) error {
 		printHistory(w, entries)
 	})
 }
+
+// recentChanges is the age of the entries that can still change: a burst ends
+// after a minute.
+const recentChanges = 2 * time.Minute
 
 // ask returns the entries of a query.
 func (f *historyFlags) ask(ctx context.Context, q history.Query) (entries []*answer.HistoryEntry, err error) {
