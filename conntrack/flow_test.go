@@ -159,22 +159,18 @@ func sameFlows(a, b []trackedFlow) bool {
 func add(t testing.TB, c *Conn, flows ...trackedFlow) {
 	t.Helper()
 	for batch := range slices.Chunk(flows, 128) {
-		if err := addBatch(c, batch); err != nil {
+		w := nfnetlink.Writer{Seq: c.calls.Seq}
+		for i, flow := range batch {
+			flags := uint16(unix.NLM_F_CREATE | unix.NLM_F_EXCL)
+			if i == len(batch)-1 {
+				flags |= unix.NLM_F_ACK
+			}
+			writeNew(&w, flags, flow)
+		}
+		if err := c.calls.Request(&w, func(nfnetlink.Message) error { return nil }); err != nil {
 			t.Fatalf("add flows: %v", err)
 		}
 	}
-}
-
-func addBatch(c *Conn, flows []trackedFlow) error {
-	w := nfnetlink.Writer{Seq: c.calls.Seq}
-	for i, flow := range flows {
-		flags := uint16(unix.NLM_F_CREATE | unix.NLM_F_EXCL)
-		if i == len(flows)-1 {
-			flags |= unix.NLM_F_ACK
-		}
-		writeNew(&w, flags, flow)
-	}
-	return c.calls.Request(&w, func(nfnetlink.Message) error { return nil })
 }
 
 func writeNew(w *nfnetlink.Writer, flags uint16, flow trackedFlow) {

@@ -81,7 +81,10 @@ func TestUpdateRecordsChecks(t *testing.T) {
 // The comparison of endpoints takes linear time. In quadratic time, this test
 // would take hours.
 func TestManyEndpoints(t *testing.T) {
-	endpoints := manyEndpoints(1_000_000)
+	endpoints := make([]netip.AddrPort, 1_000_000)
+	for i := range endpoints {
+		endpoints[i] = netip.AddrPortFrom(numbered(10, i), 53)
+	}
 	f := newFrontends()
 	update := func(endpoints []netip.AddrPort) check {
 		f.Update(FrontendChange{Frontend: numberedVIP(1), Endpoints: endpoints})
@@ -93,23 +96,5 @@ func TestManyEndpoints(t *testing.T) {
 	}
 	if todo := update(slices.Delete(slices.Clone(endpoints), 500_000, 500_001)); todo.empty() {
 		t.Error("one endpoint removed: got no check")
-	}
-}
-
-func manyEndpoints(n int) []netip.AddrPort {
-	endpoints := make([]netip.AddrPort, n)
-	for i := range endpoints {
-		endpoints[i] = netip.AddrPortFrom(numbered(10, i), 53)
-	}
-	return endpoints
-}
-
-func BenchmarkLostEndpoint10000(b *testing.B) {
-	endpoints := manyEndpoints(10_001)
-	b.ReportAllocs()
-	for b.Loop() {
-		if lostEndpoint(endpoints[:10_000], endpoints) {
-			b.Fatal("got a lost endpoint, want none")
-		}
 	}
 }

@@ -135,52 +135,6 @@ func TestProxies(t *testing.T) {
 	}
 }
 
-// The checks take little time with 10,000 Services.
-func BenchmarkRun(b *testing.B) {
-	for _, fast := range []bool{true, false} {
-		name := "all"
-		if fast {
-			name = "fast"
-		}
-		b.Run(name, func(b *testing.B) {
-			healthy(b, tabletest.Rules())
-			fill(b, 10000)
-			b.ResetTimer()
-			for b.Loop() {
-				doctor.Run(context.Background(), doctor.Config{Fast: fast})
-			}
-			for _, f := range doctor.Run(context.Background(), doctor.Config{Fast: fast}).Findings {
-				b.ReportMetric(f.Seconds*1000, f.Check+"-ms")
-			}
-		})
-	}
-}
-
-// fill writes n Services with ten endpoints and a NodePort.
-func fill(b *testing.B, n int) {
-	b.Helper()
-	tables, err := table.New(table.Config{Rules: tabletest.Rules()}, nft.IPv4)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer tables[0].Close()
-	if err := tables[0].Setup(); err != nil {
-		b.Fatal(err)
-	}
-	tables[0].SetNode(tabletest.Node())
-	for i := range n {
-		service := tabletest.NumberedService(i)
-		if i < 2000 {
-			service.Ports[0].NodePort = 30000 + uint16(i)
-		}
-		tables[0].SetService(service)
-		for e := range tabletest.ManyEndpoints {
-			tabletest.SetEndpoint(tables[0], service.Name, tabletest.NumberedEndpoint(i, e))
-		}
-	}
-	tabletest.Sync(b, tables[0])
-}
-
 // Each finding refers to a section of the documentation, which lists the checks
 // that are not fast.
 func TestDocumentation(t *testing.T) {
