@@ -26,12 +26,10 @@ FEATURES_RUN := -test.run=none -test.timeout=2h -test.bench=Features
 # tests in KERNEL_SKIP run on this kernel only: what they show does not depend on the kernel, or a cheaper test shows it
 # too. PACKETS=all adds these tests, two packages, more packet tests and more kernels.
 KERNEL_PACKAGES := ./nft ./proxier ./proxier/follow ./cmd/kube-proxy/operator/explain ./cmd/kube-proxy/operator/trace ./proxier/table ./proxier/table/keep ./conntrack
-KERNEL_SCRIPTS := dead-endpoint|busy-endpoint|addresses|traffic-policies|no-endpoints|source-ranges|service-cidrs|affinity-local|bridge|hints|masquerade-all|hairpin|sctp|conflicts|conditions|counters
-KERNEL_PACKETS := TestPriority|TestOwnPriority
+KERNEL_SCRIPTS := dead-endpoint|busy-endpoint|addresses|traffic-policies|no-endpoints|source-ranges|service-cidrs|affinity-local|bridge|hints|masquerade-all|hairpin|sctp|conflicts|conditions|counters|priority
 ifeq ($(PACKETS),all)
 KERNEL_PACKAGES += ./healthcheck ./test/lab
-KERNEL_SCRIPTS := $(KERNEL_SCRIPTS)|endpoint-is-clusterip|nodeport|affinity$$|affinity-stays|affinity-repair|udp-flow|trace|source-hash|balance|stale|eject
-KERNEL_PACKETS := $(KERNEL_PACKETS)|TestAffinityFull|TestTrace|TestFlows
+KERNEL_SCRIPTS := $(KERNEL_SCRIPTS)|endpoint-is-clusterip|nodeport|affinity$$|affinity-stays|affinity-repair|udp-flow|trace|source-hash|balance|stale|eject|affinity-full|flows
 else
 PACKAGE_KERNELS := -k 5.10 -k 6.12
 PACKET_KERNELS := -k 6.1
@@ -144,7 +142,7 @@ test-kernels: ## Run the kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (ro
 	test/kernels/run test $(PACKAGE_KERNELS) -j 3 -t 1800 -short .cache/kernel-tests $(SKIP)
 	test/kernels/run test $(PACKAGE_KERNELS) -iptables -j 3 -t 900 -short .cache/leftover-tests
 	@# At most 3 tests run at a time: emulated processors are slow, and an answer can take 10 s.
-	test/kernels/run test $(PACKET_KERNELS) -short -t 1200 .cache/packet-tests -- -test.parallel 3 -test.run '$(KERNEL_PACKETS)|TestScripts/^($(KERNEL_SCRIPTS))'
+	test/kernels/run test $(PACKET_KERNELS) -short -t 1200 .cache/packet-tests -- -test.parallel 3 -test.run 'TestScripts/^($(KERNEL_SCRIPTS))'
 
 .PHONY: test-apiserver
 test-apiserver: setup programs ## Run the tests with etcd and kube-apiserver (root). SUBJECT=kube-proxy tests kube-proxy instead.

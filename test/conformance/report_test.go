@@ -120,7 +120,7 @@ func TestFailures(t *testing.T) {
 func TestSelected(t *testing.T) {
 	for only, want := range map[string]string{
 		"SCTP|masquerade-": "^TestScripts$/^sctp$ ^TestScripts$/^masquerade-all$",
-		"equal shares":     "^TestDistribution$",
+		"equal shares":     "^TestScripts$/^distribution$",
 		"healthz":          "^TestContract$/(answers|leaving)/^(leaving-)?(healthz|livez)$",
 		"no such things":   "",
 	} {

@@ -83,9 +83,6 @@ func setClientOptions(network string, o ProbeOptions, raw syscall.RawConn) error
 	}
 	var errs []error
 	err := raw.Control(func(fd uintptr) {
-		if o.Priority != 0 {
-			errs = append(errs, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, o.Priority))
-		}
 		for _, option := range options {
 			errs = append(errs, unix.SetsockoptInt(int(fd), option[0], option[1], 1))
 		}

@@ -27,8 +27,6 @@ type ProbeOptions struct {
 	Local netip.AddrPort
 	// NewPort makes the namespace choose the port for TCP, too.
 	NewPort bool
-	// Priority is the priority of the socket (SO_PRIORITY).
-	Priority int
 	// Timeout limits the attempt. The default is DefaultTimeout.
 	Timeout time.Duration
 }

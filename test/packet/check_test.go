@@ -250,9 +250,9 @@ func (c *cluster) origin(name string) origin {
 
 // destination returns the address and port of a frontend: clusterIP,
 // externalIP, loadBalancerIP, proxyIP (a LoadBalancer IP with ipMode Proxy)
-// or nodePort@PLACE. A place is a node, "loopback", or an added one. The name
-// or number of a port may follow a colon; the default is the service's first
-// port.
+// nodePort@PLACE, or pod@NAME for an endpoint without a Service. A place is a
+// node, "loopback", or an added one. The name or number of a port may follow a
+// colon; the default is the service's first port.
 func (c *cluster) destination(s *service, to string, f family) netip.AddrPort {
 	c.t.Helper()
 	kind, portName, named := strings.Cut(to, ":")
@@ -278,6 +278,9 @@ func (c *cluster) destination(s *service, to string, f family) netip.AddrPort {
 	}
 	if r, ok := ranges[kind]; ok {
 		return netip.AddrPortFrom(s.address(r, f), number)
+	}
+	if pod, ok := strings.CutPrefix(kind, "pod@"); ok {
+		return netip.AddrPortFrom(c.origin(pod).source(f), s.ports[0].target)
 	}
 	place, ok := strings.CutPrefix(kind, "nodePort@")
 	if !ok || index < 0 {

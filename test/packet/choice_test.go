@@ -3,6 +3,7 @@ package packet
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -19,11 +20,16 @@ type choice map[string]string
 //	stay NAME SERVICE FROM... -> TO      each client must have its endpoint, as predicted
 //	leave NAME POD SERVICE FROM... -> TO only clients of the pod have another one, which they keep
 //	moved NAME SERVICE FROM... -> TO     returns whether a client has another one: none, some, or most
+//	loyal N SERVICE FROM... -> TO        connects N times from each, and returns how many clients keep their
+//	                                     endpoint, and the endpoints of the others
+//	spread N SERVICE FROM -> TO => ENDPOINT[=WEIGHT]...   connects N times; the endpoints must have these
+//	                                     shares, with a deviation that chance practically never exceeds
 //
 // Only in these steps, clients stands for all clients that a step added, and
 // clients-0-9 for ten of them. In others, a client has its name: client-3.
 func (s *story) choiceSteps() map[string]any {
-	return map[string]any{"choose": s.choose, "stay": s.stay, "leave": s.leave, "moved": s.moved}
+	return map[string]any{"choose": s.choose, "stay": s.stay, "leave": s.leave, "moved": s.moved,
+		"loyal": s.loyal, "spread": s.spread}
 }
 
 func (s *story) choose(name string, clients ...string) string {
@@ -60,6 +66,51 @@ func (s *story) moved(name string, clients ...string) string {
 	return "most"
 }
 
+func (s *story) loyal(n int, clients ...string) string {
+	all := s.expectations(s.allClients(clients)...)
+	first := all.choose(s.t)
+	loyal, others := maps.Clone(first), choice{}
+	for i := range n {
+		for who, server := range all.choose(s.t) {
+			if first[who] != server {
+				delete(loyal, who)
+			}
+			if loyal[who] == "" {
+				others[fmt.Sprint(who, i)] = server
+			}
+		}
+	}
+	return fmt.Sprintf("%d of %d, others %s", len(loyal), len(first), others.servers())
+}
+
+func (s *story) spread(n int, service string, args ...string) {
+	arrow := slices.Index(args, "=>")
+	weights, sum := map[string]float64{}, 0.0
+	for _, endpoint := range args[arrow+1:] {
+		name, weight, weighted := strings.Cut(endpoint, "=")
+		weights[name] = 1
+		if weighted {
+			weights[name] = float64(s.number(weight))
+		}
+		sum += weights[name]
+	}
+	for _, k := range s.expectations(append([]string{service}, args[:arrow]...)...) {
+		counts := map[string]int{}
+		for _, server := range slices.Repeat(checks{k}, n).servers(s.t) {
+			counts[server]++
+			weights[server] += 0 // perhaps another endpoint
+		}
+		for name, weight := range weights {
+			share := weight / sum
+			want, most := float64(n)*share, 6*math.Sqrt(float64(n)*share*(1-share))
+			if math.Abs(float64(counts[name])-want) > most {
+				s.t.Errorf("%s: got %d of %d connections at %s, want %.0f ± %.0f", k.describe, counts[name], n, name,
+					want, most)
+			}
+		}
+	}
+}
+
 // allClients replaces "clients", or clients-M-N, by the names of clients.
 func (s *story) allClients(args []string) (all []string) {
 	for _, arg := range args {
@@ -75,17 +126,26 @@ func (s *story) allClients(args []string) (all []string) {
 	return all
 }
 
-// choose connects once for each check.
-func (cs checks) choose(t testing.TB) choice {
+// servers connects once for each check, and returns the servers that answer.
+func (cs checks) servers(t testing.TB) []string {
 	t.Helper()
-	results := make([]lab.Result, len(cs))
+	results, servers := make([]lab.Result, len(cs)), make([]string, len(cs))
 	cs.each(func(i int) { results[i] = cs[i].probe(t.Context(), lab.ProbeOptions{Timeout: answerTimeout}) })
-	chosen := choice{}
 	for i, k := range cs {
 		if results[i].Outcome != lab.Answered {
 			t.Fatalf("%s: %v", k.describe, results[i])
 		}
-		chosen[k.client()] = results[i].Answer.Server
+		servers[i] = results[i].Answer.Server
+	}
+	return servers
+}
+
+// choose connects once for each check.
+func (cs checks) choose(t testing.TB) choice {
+	t.Helper()
+	chosen := choice{}
+	for i, server := range cs.servers(t) {
+		chosen[cs[i].client()] = server
 	}
 	return chosen
 }

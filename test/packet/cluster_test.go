@@ -92,25 +92,8 @@ func defaultFlags() []string {
 	return []string{"--cluster-cidr", strings.Join(cidrs, ",")}
 }
 
-// newCluster creates a cluster with running proxies. They have the default
-// flags and these.
-func newCluster(t testing.TB, flags ...string) *cluster {
-	t.Helper()
-	c := newIdleCluster(t, append(defaultFlags(), flags...)...)
-	c.start()
-	return c
-}
-
-// newIdleCluster creates a cluster whose proxies have these flags only, and
-// do not run yet. Their manifests have the Nodes and the marker.
-func newIdleCluster(t testing.TB, flags ...string) *cluster {
-	t.Helper()
-	c := &cluster{}
-	c.setUp(t, flags...)
-	return c
-}
-
-// setUp creates the network of an empty cluster, as newIdleCluster does.
+// setUp creates the network of an empty cluster, whose proxies have these flags
+// only, and do not run yet. Their manifests have the Nodes and the marker.
 func (c *cluster) setUp(t testing.TB, flags ...string) {
 	t.Helper()
 	c.Lab, c.t = labtest.New(t), t

@@ -34,19 +34,18 @@
 //
 //   - the cluster: cluster, add, bridge, listen, sysctl, on PROGRAM, label,
 //     remove-interface (story_test.go)
-//   - objects: apply FILE, spec, endpoints, remove, absent; avoided for ejected
-//     endpoints (story_test.go)
+//   - objects: apply FILE, spec, endpoints, remove, absent, example; avoided for
+//     ejected endpoints (story_test.go)
 //   - proxies: terminate, kill, signal, ended, start, restart, flags, settle, cleanup
 //     (compare_test.go)
 //   - connections: check, connect, nodeports, await STEP; open and ask for
 //     connections that stay (heldSteps); choose, stay, leave and moved for the
-//     endpoints of clients (choiceSteps); traffic and rollout for clients that
-//     connect all the time (trafficSteps)
+//     endpoints of clients, loyal and spread for many connections
+//     (choiceSteps); traffic and rollout for clients that connect all the time
+//     (trafficSteps)
 //   - tables: keep, same, like-new, chains (compare_test.go)
 //   - reports: metric, refusals, health, log, flows (observationSteps), traced
-//     and trace (traceSteps)
-//
-// Tests that need statistics, load or a program of their own are functions.
+//     and trace (traceSteps), tracing (tracingSteps)
 //
 // If the environment variable SUBJECT is the path of a program with the flags
 // of kube-proxy, that program runs in the nodes instead, and gets the objects

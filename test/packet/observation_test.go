@@ -2,6 +2,7 @@ package packet
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -17,6 +18,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/flows"
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -30,17 +32,21 @@ import (
 //	                                    whose counters grew
 //	health NODE PORT                    returns the local endpoints that a health-check NodePort reports
 //	log NODE[,NODE] TEXT                returns the number of lines with a text in the log
-//	flows ARG...                        runs nftproxy flows, and prints the connections by state
+//	flows ARG...                        runs nftproxy flows, and prints the connections by state and by
+//	                                    endpoint, and the skew
 //	nftproxy ARG...                     runs a command that may find problems, and prints its output
+//	generations                         prints the generations of the rules of both nodes, which each
+//	                                    transaction changes
 func (s *story) observationSteps() map[string]any {
 	return map[string]any{
 		"metric": func(name string, labels ...string) int { return s.metric(s.t, name, labels...) },
 		"some":   s.some, "grows": s.grows, "metrics": s.metricsStep, "refusals": s.refusals,
-		"health": s.health, "log": s.logged, "flows": s.flowsStep,
+		"health": s.health, "log": s.logged, "flows": s.flows,
 		"nftproxy": func(args ...string) string {
 			out, _ := s.nftproxy(s.t, args...).Output()
 			return string(out)
 		},
+		"generations": s.generations,
 	}
 }
 
@@ -198,37 +204,55 @@ func (c *cluster) nftproxy(t testing.TB, args ...string) *lab.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := c.Node1.Command(t.Context(), program, args...)
+	cmd := c.Node1.Command(context.Background(), program, args...)
 	cmd.Env = append(os.Environ(), asNftproxy+"=1")
 	return cmd
 }
 
-// flows runs `nftproxy flows` on node1.
-func (c *cluster) flows(t testing.TB, args ...string) (report flows.Report) {
-	t.Helper()
-	out, err := c.nftproxy(t, append([]string{"flows", "-o", "json"}, args...)...).Output()
+func (s *story) flows(args ...string) (text string) {
+	var report flows.Report
+	out, err := s.nftproxy(s.t, append([]string{"flows", "-o", "json"}, args...)...).Output()
 	if err == nil {
 		err = json.Unmarshal(out, &report)
 	}
 	if err != nil {
-		t.Fatalf("flows %v: %v\n%s", args, err, out)
+		s.t.Fatalf("%v\n%s", err, out)
 	}
-	return report
-}
-
-func (s *story) flowsStep(args ...string) (text string) {
-	for _, g := range s.cluster.flows(s.t, args...).Groups {
+	for _, g := range report.Groups {
 		text += g.ServicePort
 		for _, state := range slices.Sorted(maps.Keys(g.States)) {
 			text += fmt.Sprintf(" %s %d", state, g.States[state])
 		}
-		gone := 0
+		gone, endpoints := 0, ""
 		for _, e := range g.Endpoints {
 			if e.Gone {
 				gone += e.Connections
 			}
+			endpoints += fmt.Sprintf(" %s %d", e.Address, e.Connections)
+			if e.Unused {
+				endpoints += " unused"
+			}
 		}
-		text += fmt.Sprintf(", gone %d\n", gone)
+		text += fmt.Sprintf(", gone %d, skew %.3g%s\n", gone, g.Skew, endpoints)
+	}
+	return text + strings.Join(append(report.Notes, ""), "\n")
+}
+
+func (s *story) generations() (text string) {
+	for _, node := range s.Nodes() {
+		err := node.Do(func() error {
+			conn, err := nft.Open()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			n, err := conn.Generation()
+			text += fmt.Sprintln(node.Name, n)
+			return err
+		})
+		if err != nil {
+			s.t.Fatal(err)
+		}
 	}
 	return text
 }

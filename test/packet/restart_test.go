@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
@@ -15,7 +14,8 @@ import (
 // earlier one was killed while it wrote several hundred services.
 func TestKilledWhileWriting(t *testing.T) {
 	t.Parallel()
-	c := newIdleCluster(t, defaultFlags()...)
+	c := &cluster{}
+	c.setUp(t, defaultFlags()...)
 	versions := []string{c.manyServices("a1 b1", "a1 a2 b2"), c.manyServices("a2 b1 b2", "b1")}
 	first := c.parse(fmt.Sprintf("{name: many-0, number: %d}", manyNumbers))
 	expects := []string{"pod1 -> clusterIP => a1 b1 as itself", "pod1 -> clusterIP => a2 b1 b2 as itself"}
@@ -91,42 +91,4 @@ func (c *cluster) manyServices(endpoints ...string) string {
 			i, manyNumbers+i, endpoints[i%len(endpoints)], absent, policy))))
 	}
 	return text.String()
-}
-
-// TestUnchanged shows that proxies do not write while nothing changes,
-// neither in a periodic sync.
-func TestUnchanged(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.serve("{name: web, spec: {type: NodePort}, endpoints: a1 b1}")
-	// A change of one family only.
-	c.serve("{name: ipv4, spec: {ipFamilies: [IPv4]}, endpoints: a1 b1}")
-	before := []uint32{generation(t, c.proxies[0]), generation(t, c.proxies[1])}
-	const duration = 40 * time.Second // the sync period is 30 s
-	for end := time.Now().Add(duration); time.Now().Before(end) && !t.Failed(); time.Sleep(time.Second) {
-		for i, p := range c.proxies {
-			if now := generation(t, p); now != before[i] {
-				t.Errorf("%s: got generation %d, want %d", p.node, now, before[i])
-			}
-		}
-	}
-}
-
-// generation returns the kernel's generation of the rules in a proxy's
-// namespace.
-func generation(t testing.TB, p *proxy) (n uint32) {
-	t.Helper()
-	err := p.at.Do(func() error {
-		conn, err := nft.Open()
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		n, err = conn.Generation()
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -22,11 +24,11 @@ import (
 // steps.
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{
-		Judges: []string{"connect", "ask", "await", "traced", "grows"},
+		Judges: []string{"connect", "ask", "await", "traced", "grows", "spread"},
 		Setup: func(e *script.Env) (map[string]script.Command, error) {
 			s := &story{
 				env: e, cluster: &cluster{}, kept: map[string][2]string{}, choices: map[string]choice{},
-				held: map[string][]*held{}, servers: map[string]servers{},
+				held: map[string][]*held{}, servers: map[string]servers{}, tracings: map[string]*tracing{},
 			}
 			s.steps = s.allSteps()
 			commands := map[string]script.Command{}
@@ -55,6 +57,7 @@ type story struct {
 	traffic   *traffic           // nil if there is none
 	servers   map[string]servers // of endpoints that were scaled, by pod
 	wanted    []string           // pods with servers that do not terminate
+	tracings  map[string]*tracing
 }
 
 // command returns a step as a command of scripts.
@@ -116,10 +119,11 @@ func (s *story) allSteps() map[string]script.Command {
 		"check": s.check, "connect": s.connect, "await": s.await,
 		"keep": s.keep, "same": s.same, "like-new": func() { s.expectFresh(s.t) },
 		"chains": s.chains, "cleanup": s.cleanup, "remove-interface": s.removeInterface,
-		"bridge": s.addBridgedPods, "nodeports": s.nodePorts, "sleep": time.Sleep,
+		"bridge": s.addBridgedPods, "nodeports": s.nodePorts, "sleep": time.Sleep, "example": s.example,
 	}
 	for _, topic := range []map[string]any{
 		s.choiceSteps(), s.heldSteps(), s.repeatSteps(), s.observationSteps(), s.trafficSteps(), s.traceSteps(),
+		s.tracingSteps(),
 	} {
 		maps.Copy(all, topic)
 	}
@@ -234,6 +238,28 @@ func (s *story) applyFiles(files ...string) {
 		s.apply(s.script.ReadFile(file))
 	}
 	s.settle()
+}
+
+// example prints the code block after a heading of a page in docs, with other
+// addresses: example PAGE HEADING [OLD=NEW...]
+func (s *story) example(page, heading string, replace ...string) string {
+	text, err := os.ReadFile("../../docs/" + page)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)## " + heading + ".*?```(?:yaml)?\n(.*?)```").FindSubmatch(text)
+	if block == nil {
+		s.t.Fatalf("no example")
+	}
+	code := string(block[1])
+	for _, arg := range replace {
+		old, new, _ := strings.Cut(arg, "=")
+		if !strings.Contains(code, old) {
+			s.t.Fatalf("the example has no %s", old)
+		}
+		code = strings.ReplaceAll(code, old, new)
+	}
+	return code
 }
 
 // absent names a Service that does not exist, to use its addresses: absent NAME

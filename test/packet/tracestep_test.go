@@ -50,7 +50,7 @@ func (s *story) trace(network, family string, args ...string) (text string) {
 		if k.network != network || k.family.String() != family {
 			continue
 		}
-		run := startTrace(s.env.T, s.Node1.Namespace, k.to.String(), "--count", "1", "--from",
+		run := s.startTrace(s.env.T, k.to.String(), "--count", "1", "--from",
 			k.origin.source(k.family).String())
 		k.probe(s.t.Context(), lab.ProbeOptions{Timeout: silence})
 		packet := run.next(s.t)
@@ -84,7 +84,7 @@ func foreignSteps(p trace.Packet) (steps []string) {
 func (c *check) traced(t testing.TB, exact bool) {
 	t.Helper()
 	node := c.cluster.Node1
-	run := startTrace(t, node.Namespace, c.to.String(), "--count", "1", "--protocol", c.network,
+	run := c.cluster.startTrace(t, c.to.String(), "--count", "1", "--protocol", c.network,
 		"--socket", "/nonexistent") // the prediction is from the rules only
 	result := c.probe(t.Context(), lab.ProbeOptions{Timeout: c.timeout()})
 	packet := run.next(t)

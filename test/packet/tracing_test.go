@@ -1,20 +1,52 @@
 package packet
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/trace"
 	"github.com/nftproxy/nftproxy/test/lab"
-	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
+
+// tracingSteps returns the steps of nftproxy trace in the background, on node1:
+//
+//	tracing NAME ARG...      starts it
+//	packets NAME N|all       prints the next packets, or all until its end: SOURCE -> DESTINATION, the
+//	                         service port, the number of steps, and the answer
+//	end-trace NAME [INT|KILL]   ends it or waits for its end, and prints the exit code and its log
+func (s *story) tracingSteps() map[string]any {
+	return map[string]any{
+		"tracing": func(name string, args ...string) {
+			s.tracings[name] = s.startTrace(s.env.T, args...)
+		},
+		"packets": func(name, number string) (text string) {
+			r := s.tracings[name]
+			for n := 0; number == "all" && r.packets.More() || number != "all" && fmt.Sprint(n) != number; n++ {
+				p := r.next(s.t)
+				text += fmt.Sprintf("%v -> %v %s %s, %d steps: %s\n", p.Source, p.Destination, p.Protocol,
+					p.ServicePort, len(p.Steps), p.Answer)
+			}
+			return text
+		},
+		"end-trace": func(name string, signal ...string) string {
+			r := s.tracings[name]
+			switch {
+			case slices.Contains(signal, "INT"):
+				r.cmd.Process.Signal(os.Interrupt)
+			case slices.Contains(signal, "KILL"):
+				r.cmd.Process.Kill()
+			}
+			return fmt.Sprintf("exit code %d\n%s", r.wait(s.t), r.logged(s.t))
+		},
+	}
+}
 
 // tracing is a running `nftproxy trace`.
 type tracing struct {
@@ -23,15 +55,10 @@ type tracing struct {
 	log     string // file
 }
 
-// startTrace starts `nftproxy trace` and waits until it traces packets.
-func startTrace(t testing.TB, at *lab.Namespace, args ...string) *tracing {
+// startTrace starts `nftproxy trace` on node1 and waits until it traces packets.
+func (c *cluster) startTrace(t testing.TB, args ...string) *tracing {
 	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := at.Command(context.Background(), program, append([]string{"trace", "-o", "json"}, args...)...)
-	cmd.Env = append(os.Environ(), asNftproxy+"=1")
+	cmd := c.nftproxy(t, append([]string{"trace", "-o", "json"}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -90,15 +117,4 @@ func (r *tracing) wait(t testing.TB) int {
 		}
 	}
 	return r.cmd.ProcessState.ExitCode()
-}
-
-// traceTables returns the names of the tables of traces at a node.
-func traceTables(t testing.TB, at *lab.Namespace) (tables []string) {
-	t.Helper()
-	for line := range strings.Lines(labtest.Run(t, at, "nft", "list", "tables")) {
-		if strings.Contains(line, "nftproxy-trace-") {
-			tables = append(tables, strings.TrimSpace(line))
-		}
-	}
-	return tables
 }
