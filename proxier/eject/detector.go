@@ -123,6 +123,7 @@ const (
 	probed               // waits for the results of probes
 	lost                 // waits for a control and for the second look
 	ejected
+	control // none of the above: it is compared with them
 )
 
 // try is an attempt of a client, and when it was seen first and last.
@@ -195,9 +196,10 @@ func (r *record) tried(now time.Time, t Try) {
 	}
 }
 
-// count forgets old tries, and returns the number of the others.
+// count returns the number of tries. It forgets old ones of an endpoint that is
+// not suspect.
 func (r *record) count(now time.Time) (n int) {
-	r.tries = slices.DeleteFunc(r.tries, func(t try) bool { return now.Sub(t.last) > tryWindow })
+	r.tries = slices.DeleteFunc(r.tries, func(t try) bool { return r.phase == watched && now.Sub(t.last) > tryWindow })
 	for _, t := range r.tries {
 		if n++; t.last.Sub(t.first) >= repeatedAfter {
 			n++

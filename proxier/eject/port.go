@@ -25,7 +25,7 @@ type port struct {
 	targets Targets
 	canLose map[netip.AddrPort]bool
 	records map[netip.AddrPort]*record
-	// control is the endpoint that is probed as the control, zero if none is.
+	// control is the endpoint that was last probed as the control.
 	control netip.AddrPort
 	// wanted reports whether a control is needed. tried are the controls that
 	// did not answer.
@@ -50,14 +50,19 @@ func (p *port) wantControl(now time.Time) {
 func (p *port) hasControl(now time.Time) bool { return now.Before(p.okUntil) }
 
 // nextControl returns the next endpoint to probe as a control: none that is
-// suspect or ejected, and one without unanswered attempts if possible. ok is
-// false if there is none.
+// suspect or ejected, one without unanswered attempts if possible, and the one
+// after the last control, so that controls that answer nothing do not stay the
+// first ones. ok is false if there is none.
 func (p *port) nextControl() (addr netip.AddrPort, ok bool) {
 	if len(p.tried) >= maxControls {
 		return addr, false
 	}
 	for _, list := range p.targets.lists() {
-		for _, a := range list {
+		next, found := slices.BinarySearchFunc(list, p.control, netip.AddrPort.Compare)
+		if found {
+			next++
+		}
+		for _, a := range slices.Concat(list[next:], list[:next]) {
 			r := p.records[a]
 			if r != nil && r.phase != watched || slices.Contains(p.tried, a) {
 				continue
@@ -84,10 +89,11 @@ func (d *Detector) beBlind(now time.Time, key Port, p *port) {
 	}
 }
 
-// Blinded returns the service ports that became blind since the last call: none
-// of several endpoints answered.
+// Blinded returns the service ports that became blind since the last call,
+// sorted: none of several endpoints answered.
 func (d *Detector) Blinded() []Port {
 	all := d.blinded
+	slices.SortFunc(all, Port.Compare)
 	d.blinded = nil
 	return all
 }

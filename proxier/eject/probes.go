@@ -1,7 +1,7 @@
 package eject
 
 import (
-	"maps"
+	"cmp"
 	"slices"
 	"time"
 )
@@ -53,26 +53,22 @@ func (d *Detector) Next(now time.Time) (o Orders) {
 		}
 	}
 	refused := make(map[string]bool) // namespaces
-	send := func(p Probe) bool {
-		namespace := p.Service.Namespace
-		if refused[namespace] || !d.rate.use(namespace, now) {
-			refused[namespace] = true
-			wake(now.Add(probeGap / 2))
-			return false
-		}
-		o.Probes = append(o.Probes, p)
-		return true
-	}
-	d.controls(now, send)
 	for _, r := range d.waiting(now, wake) {
-		p := r.port
+		p, namespace := r.port, r.Service.Namespace
 		switch {
 		case r.phase == suspect, r.phase == lost && p.hasControl(now):
 			o.Looks = append(o.Looks, r.Endpoint)
 		case r.phase == lost:
 			p.wantControl(now)
 			wake(now.Add(probeGap / 2))
-		case send(Probe{r.Endpoint, false}):
+		case refused[namespace] || !d.rate.use(namespace, now):
+			refused[namespace] = true
+			wake(now.Add(probeGap / 2))
+		case r.phase == control:
+			o.Probes = append(o.Probes, Probe{r.Endpoint, true})
+			p.sent, p.control = true, r.Addr
+		default:
+			o.Probes = append(o.Probes, Probe{r.Endpoint, false})
 			r.waiting++
 			r.sent++
 			if r.nextProbe = now.Add(probeGap); r.wantsProbe() {
@@ -85,9 +81,17 @@ func (d *Detector) Next(now time.Time) (o Orders) {
 }
 
 // waiting returns the records that need something now, in the order in which
-// they should get it, and forgets what is old.
+// they should get it, and forgets what is old. Among them are records of
+// controls, which are not kept.
 func (d *Detector) waiting(now time.Time, wake func(time.Time)) (all []*record) {
-	for _, p := range d.ports {
+	for key, p := range d.ports {
+		if p.wanted && !p.sent {
+			if addr, ok := p.nextControl(); ok {
+				all = append(all, &record{Endpoint: Endpoint{key, addr}, port: p, phase: control})
+			} else {
+				d.beBlind(now, key, p)
+			}
+		}
 		for _, r := range p.records {
 			switch {
 			case r.phase == suspect, r.phase == lost, r.wantsProbe() && !now.Before(r.nextProbe):
@@ -101,14 +105,18 @@ func (d *Detector) waiting(now time.Time, wake func(time.Time)) (all []*record) 
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b *record) int {
-		if c := a.nextProbe.Compare(b.nextProbe); c != 0 {
-			return c
-		}
-		return a.order - b.order
-	})
+	slices.SortFunc(all, (*record).compare)
 	d.takeTurns(now, all)
 	return all
+}
+
+// compare orders the records that need something: first controls, then those
+// that wait longest.
+func (r *record) compare(o *record) int {
+	if r.phase == control && o.phase == control {
+		return r.Endpoint.Compare(o.Endpoint)
+	}
+	return cmp.Or(r.nextProbe.Compare(o.nextProbe), r.order-o.order)
 }
 
 // takeTurns sorts records so that namespaces take turns: first the one with the
@@ -124,24 +132,6 @@ func (d *Detector) takeTurns(now time.Time, all []*record) {
 		turns[namespace]++
 	}
 	slices.SortStableFunc(all, func(a, b *record) int { return a.turn - b.turn })
-}
-
-// controls sends the probes of controls.
-func (d *Detector) controls(now time.Time, send func(Probe) bool) {
-	for _, key := range slices.SortedFunc(maps.Keys(d.ports), Port.Compare) {
-		p := d.ports[key]
-		if !p.wanted || p.sent {
-			continue
-		}
-		addr, ok := p.nextControl()
-		if !ok {
-			d.beBlind(now, key, p)
-			continue
-		}
-		if send(Probe{Endpoint{key, addr}, true}) {
-			p.sent, p.control = true, addr
-		}
-	}
 }
 
 // wantsProbe reports whether a record needs a probe, now or later.

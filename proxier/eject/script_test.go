@@ -27,6 +27,7 @@ import (
 //	tries PORT ADDRESS N     N clients have waited for answers now
 //	try PORT ADDRESS CLIENT ID   an attempt is unanswered now
 //	many PORT N              N endpoints of a service port, each with two tries
+//	broken NAMESPACE N       N service ports, all of whose endpoints are dead and two of which have tries
 //	answers ADDRESS N        an endpoint answers N connections of clients
 //	pass DURATION            time passes
 //	log                      prints what happened, with the time
@@ -66,7 +67,7 @@ func TestScripts(t *testing.T) {
 		return map[string]script.Command{
 			"targets": s.setTargets, "updated": s.set(s.updated), "dead": s.set(s.dead), "deaf": s.set(s.deaf),
 			"alive": s.alive, "offline": s.setOffline(true), "online": s.setOffline(false), "tries": s.tries,
-			"try": s.try, "many": s.many, "answers": s.answers, "pass": s.pass, "log": s.takeLog,
+			"try": s.try, "many": s.many, "broken": s.broken, "answers": s.answers, "pass": s.pass, "log": s.takeLog,
 			"ejected": s.ejected, "blind": s.blind, "probes": s.takeProbes, "records": s.records,
 		}, nil
 	}})
@@ -167,6 +168,27 @@ func (s *story) many(_ *script.Script, args []string) (string, error) {
 		t.Cluster = append(t.Cluster, addr)
 		s.targets[p] = t
 		tries = append(tries, s.newTries(Endpoint{p, addr}, 2)...)
+	}
+	s.reconcile()
+	s.d.Tried(s.now, tries)
+	return "", err
+}
+
+func (s *story) broken(_ *script.Script, args []string) (string, error) {
+	n, err := strconv.Atoi(args[1])
+	var tries []Try
+	for i := range n {
+		p := portOf(fmt.Sprintf("%s/web%d", args[0], i))
+		t := Targets{}
+		for j := range 6 {
+			addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 2, byte(i), byte(j)}), 80)
+			s.dead[addr] = true
+			t.Cluster = append(t.Cluster, addr)
+		}
+		s.targets[p] = t
+		for _, addr := range t.Cluster[:2] {
+			tries = append(tries, s.newTries(Endpoint{p, addr}, 2)...)
+		}
 	}
 	s.reconcile()
 	s.d.Tried(s.now, tries)
