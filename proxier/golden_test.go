@@ -3,7 +3,6 @@ package proxier
 import (
 	"bytes"
 	"context"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -102,26 +101,9 @@ func TestGolden(t *testing.T) {
 			config.Rules.NodePortAddresses = ruleset.NodePortAddresses{} // the addresses of the Node object
 			p := loaded(t, config, dir)
 			got := tablesOf(t, p)
-			compareGolden(t, dir+".nft", got)
+			script.Golden(t, dir+".nft", got)
 			tabletest.LoadNFT(t, got)
-			compareGolden(t, dir+".services.yaml", servicesOf(t, p))
+			script.Golden(t, dir+".services.yaml", servicesOf(t, p))
 		})
-	}
-}
-
-// compareGolden compares an outcome with a file.
-func compareGolden(t *testing.T, file, got string) {
-	t.Helper()
-	if script.Update() {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s: got another outcome (-update writes it):\n%s", file, got)
 	}
 }

@@ -4,21 +4,20 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
 // apply passes the objects of a file to the Proxier.
-func (s *story) apply(sc *script.Script, args []string) (string, error) {
-	return "", s.eachObject(sc.ReadFile(args[0]), func(object any) {
+func (s *story) apply(sc *script.Script, file string) error {
+	objects, err := tabletest.Objects(sc.ReadFile(file))
+	for _, object := range objects {
 		switch object := object.(type) {
 		case *corev1.Service:
 			svc := translate.ParseService(object)
@@ -31,12 +30,14 @@ func (s *story) apply(sc *script.Script, args []string) (string, error) {
 		case *corev1.Node:
 			s.p.OnNodeAdd(object)
 		}
-	})
+	}
+	return err
 }
 
 // delete passes the deletion of the objects of a file to the Proxier.
-func (s *story) delete(sc *script.Script, args []string) (string, error) {
-	return "", s.eachObject(sc.ReadFile(args[0]), func(object any) {
+func (s *story) delete(sc *script.Script, file string) error {
+	objects, err := tabletest.Objects(sc.ReadFile(file))
+	for _, object := range objects {
 		switch object := object.(type) {
 		case *corev1.Service:
 			s.p.OnServiceDelete(object)
@@ -45,32 +46,14 @@ func (s *story) delete(sc *script.Script, args []string) (string, error) {
 		case *corev1.Node:
 			s.p.OnNodeDelete(object)
 		}
-	})
-}
-
-// eachObject calls f with the objects of a YAML file.
-func (s *story) eachObject(text string, f func(object any)) error {
-	for document := range strings.SplitSeq(text, "---\n") {
-		var kind metav1.TypeMeta
-		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
-			return err
-		}
-		objects := map[string]any{
-			"Service": new(corev1.Service), "EndpointSlice": new(discoveryv1.EndpointSlice), "Node": new(corev1.Node),
-		}
-		object := objects[kind.Kind]
-		if err := yaml.UnmarshalStrict([]byte(document), object); err != nil {
-			return fmt.Errorf("%s: %w", kind.Kind, err)
-		}
-		f(object)
 	}
-	return nil
+	return err
 }
 
 // handover prints what the tracker hands over to a table. It checks that no
 // object that the source holds was modified.
-func (s *story) handover(_ *script.Script, args []string) (string, error) {
-	taken := s.p.tracker.take(familyNamed(args[0]))
+func (s *story) handover(family string) (string, error) {
+	taken := s.p.tracker.take(familyNamed(family))
 	var calls recordingSink
 	taken.passTo(&calls, s.p.node.current)
 	for object, parse := range s.given {
@@ -109,9 +92,9 @@ func (s *recordingSink) SetEndpoints(n cluster.ServiceName, source string, endpo
 }
 
 // node prints what is known about the node.
-func (s *story) node(*script.Script, []string) (string, error) {
+func (s *story) node() string {
 	n := s.p.node.current()
-	return fmt.Sprintf("%v %v zone %q eligible %v", n.IPs, n.PodCIDRs, n.Zone, s.p.NodeEligible()), nil
+	return fmt.Sprintf("%v %v zone %q eligible %v", n.IPs, n.PodCIDRs, n.Zone, s.p.NodeEligible())
 }
 
 func lines(all []string) (text string) {

@@ -22,7 +22,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
@@ -30,7 +29,7 @@ import (
 // are their steps, besides exec and other standard ones. FAMILY is IPv4 or
 // IPv6.
 //
-//	start FAMILY… [OPTION…]  makes a Proxier of node1; the options are in settings
+//	start FAMILY… [OPTION…]  makes a Proxier of node1; the options are fields of Config
 //	apply FILE               passes objects of the API, as a source does
 //	delete FILE              passes their deletion
 //	listed [services|slices] ends the first lists
@@ -40,6 +39,7 @@ import (
 //	fail FAMILY [once]       makes commits fail with ENOMEM
 //	hang FAMILY              makes commits wait
 //	work FAMILY              makes them succeed again
+//	query-patience DURATION  sets the time for which a query waits
 //	patience FAMILY DURATION sets the time for which changes may wait
 //	commits FAMILY           prints the number of commits, also of those that failed
 //	handover FAMILY          takes the changes from the tracker, and prints them
@@ -55,16 +55,19 @@ func TestScripts(t *testing.T) {
 		Patience:  10 * time.Second,
 		Setup: func(e *script.Env) (map[string]script.Command, error) {
 			s := &story{t: e.T, faults: make(map[string]*fault), given: make(map[any]func() any)}
-			return map[string]script.Command{
+			return script.Steps(map[string]any{
 				"start": s.start, "apply": s.apply, "delete": s.delete, "listed": s.listed, "loop": s.loop,
 				"sync":    s.each(func(l *syncLoop) { l.attempt("Sync", l.table.Sync) }),
 				"resync":  s.each(func(l *syncLoop) { l.attempt("Resync", l.table.Resync) }),
 				"check":   s.each((*syncLoop).check),
-				"request": s.request, "fail": s.fail, "hang": s.hang, "work": s.work, "patience": s.setPatience,
-				"commits": s.commits, "handover": s.handover, "node": s.node, "query": s.query, "ports": ports,
-				"status": s.status, "health": s.health, "events": s.events, "metrics": s.metrics,
+				"request": s.request, "query-patience": func(d time.Duration) { s.p.patience = d },
+				"fail":     func(family string, once ...string) { s.faults[family].set(unix.ENOMEM, len(once) > 0, nil) },
+				"hang":     func(family string) { s.faults[family].set(nil, false, make(chan struct{})) },
+				"work":     func(family string) { s.faults[family].set(nil, false, nil) },
+				"patience": s.setPatience, "commits": s.commits, "handover": s.handover, "node": s.node, "query": s.query,
+				"ports": ports, "status": s.status, "health": s.health, "events": s.events, "metrics": s.metrics,
 				"history": s.history,
-			}, nil
+			}), nil
 		},
 	})
 }
@@ -80,19 +83,6 @@ type story struct {
 
 	mu       sync.Mutex // guards recorded
 	recorded []cluster.Event
-}
-
-// settings are the options of start.
-var settings = map[string]func(*Config){
-	"node-ip=192.0.2.9":    func(c *Config) { c.NodeIPs = tabletest.Addrs("192.0.2.9") },
-	"no-external-ips":      func(c *Config) { c.IgnoreExternalIPs = true },
-	"no-hash":              func(c *Config) { c.NoHash = true },
-	"no-timeouts":          func(c *Config) { c.NoTimeouts = true },
-	"sync-period=1h":       func(c *Config) { c.SyncPeriod = time.Hour },
-	"min-sync-period=20s":  func(c *Config) { c.MinSyncPeriod = 20 * time.Second },
-	"all-service-metrics":  func(c *Config) { c.Rules.ServiceMetrics = ruleset.ServiceMetricsAll },
-	"reset-connections":    func(c *Config) { c.Rules.ResetStaleConnections = true },
-	"query-patience=100ms": func(*Config) {}, // see start
 }
 
 // fault is what happens to the commits of a family.
@@ -121,20 +111,17 @@ func (f *fault) commit(commit func() error) error {
 	return commit()
 }
 
-func (s *story) start(_ *script.Script, args []string) (string, error) {
+func (s *story) start(args ...string) error {
 	config := sampleConfig()
 	config.Events = s
+	families, err := script.SetFields(&config, args)
+	if err == nil {
+		families, err = script.SetFields(&config.Rules, families)
+	}
 	var served []nft.Family
-	for _, arg := range args {
-		switch set := settings[arg]; {
-		case arg == "IPv4" || arg == "IPv6":
-			served = append(served, familyNamed(arg))
-			s.faults[arg] = new(fault)
-		case set == nil:
-			return "", fmt.Errorf("unknown option %s", arg)
-		default:
-			set(&config)
-		}
+	for _, name := range families {
+		served = append(served, familyNamed(name))
+		s.faults[name] = new(fault)
 	}
 	opened := 0
 	config.open = func() (keep.Kernel, error) {
@@ -143,31 +130,27 @@ func (s *story) start(_ *script.Script, args []string) (string, error) {
 		return openWith(func(_ *nft.Batch, commit func() error) error { return fault.commit(commit) })()
 	}
 	s.p = newTestProxier(s.t, config, served...)
-	if slices.Contains(args, "query-patience=100ms") {
-		s.p.patience = 100 * time.Millisecond
-	}
 	s.loops, s.runs = nil, false
 	for _, f := range s.p.families {
 		s.loops = append(s.loops, &syncLoop{family: f})
 	}
-	return "", nil
+	return err
 }
 
 func familyNamed(name string) nft.Family {
 	return map[string]nft.Family{"IPv4": nft.IPv4, "IPv6": nft.IPv6}[name]
 }
 
-func (s *story) listed(_ *script.Script, args []string) (string, error) {
-	if which := append(args, "")[0]; which != "slices" {
+func (s *story) listed(which ...string) {
+	if !slices.Contains(which, "slices") {
 		s.p.OnServiceSynced()
 	}
-	if which := append(args, "")[0]; which != "services" {
+	if !slices.Contains(which, "services") {
 		s.p.OnEndpointSlicesSynced()
 	}
-	return "", nil
 }
 
-func (s *story) loop(*script.Script, []string) (string, error) {
+func (s *story) loop() {
 	for _, f := range s.p.families {
 		select {
 		case <-f.wake: // only later changes and failures request a sync
@@ -184,12 +167,11 @@ func (s *story) loop(*script.Script, []string) (string, error) {
 			f.set(nil, false, nil)
 		}
 	})
-	return "", nil
 }
 
 // each returns a step for all families. It fails if their syncs do.
-func (s *story) each(step func(*syncLoop)) script.Command {
-	return func(*script.Script, []string) (string, error) {
+func (s *story) each(step func(*syncLoop)) func() error {
+	return func() error {
 		var errs []error
 		for _, l := range s.loops {
 			step(l)
@@ -197,24 +179,21 @@ func (s *story) each(step func(*syncLoop)) script.Command {
 				errs = append(errs, fmt.Errorf("%s: %s", l.name(), last.Error))
 			}
 		}
-		return "", errors.Join(errs...)
+		return errors.Join(errs...)
 	}
 }
 
-func (s *story) request(_ *script.Script, args []string) (string, error) {
+func (s *story) request(all ...time.Duration) {
 	s.p.Sync()
-	if len(args) == 0 {
-		return "", nil
+	for _, duration := range all {
+		ctx, cancel := context.WithTimeout(context.Background(), duration)
+		s.t.Cleanup(cancel)
+		go func() {
+			for ; ctx.Err() == nil; time.Sleep(checkPeriod) {
+				s.p.Sync()
+			}
+		}()
 	}
-	duration, err := time.ParseDuration(args[0])
-	ctx, cancel := context.WithTimeout(context.Background(), duration)
-	s.t.Cleanup(cancel)
-	go func() {
-		for ; ctx.Err() == nil; time.Sleep(checkPeriod) {
-			s.p.Sync()
-		}
-	}()
-	return "", err
 }
 
 // set sets what happens to commits.
@@ -227,39 +206,22 @@ func (f *fault) set(err error, once bool, release chan struct{}) {
 	f.err, f.once, f.release = err, once, release
 }
 
-func (s *story) fail(_ *script.Script, args []string) (string, error) {
-	s.faults[args[0]].set(unix.ENOMEM, len(args) > 1, nil)
-	return "", nil
-}
-
-func (s *story) hang(_ *script.Script, args []string) (string, error) {
-	s.faults[args[0]].set(nil, false, make(chan struct{}))
-	return "", nil
-}
-
-func (s *story) work(_ *script.Script, args []string) (string, error) {
-	s.faults[args[0]].set(nil, false, nil)
-	return "", nil
-}
-
-func (s *story) commits(_ *script.Script, args []string) (string, error) {
-	f := s.faults[args[0]]
+func (s *story) commits(family string) int {
+	f := s.faults[family]
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return fmt.Sprintln(f.commits), nil
+	return f.commits
 }
 
-func (s *story) setPatience(_ *script.Script, args []string) (string, error) {
-	h := s.p.families.of(familyNamed(args[0])).health
+func (s *story) setPatience(family string, patience time.Duration) {
+	h := s.p.families.of(familyNamed(family)).health
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var err error
-	h.patience, err = time.ParseDuration(args[1])
-	return "", err
+	h.patience = patience
 }
 
-func (s *story) query(_ *script.Script, args []string) (text string, err error) {
-	err = s.p.Query(s.t.Context(), familyNamed(args[0]), func(table *table.Table) error {
+func (s *story) query(family string) (text string, err error) {
+	err = s.p.Query(s.t.Context(), familyNamed(family), func(table *table.Table) error {
 		for name := range table.ServiceNames() {
 			text += name.String() + "\n"
 		}
@@ -270,8 +232,8 @@ func (s *story) query(_ *script.Script, args []string) (text string, err error) 
 
 // ports prints the frontends of a table of the kernel: their addresses,
 // protocols and ports.
-func ports(_ *script.Script, args []string) (string, error) {
-	family := map[string]string{"IPv4": "ip", "IPv6": "ip6"}[args[0]]
+func ports(name string) (string, error) {
+	family := map[string]string{"IPv4": "ip", "IPv6": "ip6"}[name]
 	list, err := exec.Command("nft", "list", "map", family, ruleset.TableName, "service-classes").Output()
 	if err != nil {
 		return "", err
@@ -299,7 +261,7 @@ func (s *story) publish() {
 	}
 }
 
-func (s *story) status(*script.Script, []string) (string, error) {
+func (s *story) status() string {
 	s.publish()
 	status := s.p.Status()
 	synced := false
@@ -327,15 +289,15 @@ func (s *story) status(*script.Script, []string) (string, error) {
 			text += fmt.Sprintf("    %s: %s\n", e.Subject(), e.Text())
 		}
 	}
-	return text, nil
+	return text
 }
 
-func (s *story) health(*script.Script, []string) (string, error) {
+func (s *story) health() string {
 	text := fmt.Sprintf("healthy %v\n", s.p.Healthy())
 	for _, f := range s.p.Health() {
 		text += fmt.Sprintf("%s synced %v in time %v\n", f.Family, !f.LastUpdated.IsZero(), f.Healthy)
 	}
-	return text, nil
+	return text
 }
 
 // Record implements cluster.EventRecorder.
@@ -345,32 +307,32 @@ func (s *story) Record(e cluster.Event) {
 	s.recorded = append(s.recorded, e)
 }
 
-func (s *story) events(*script.Script, []string) (text string, err error) {
+func (s *story) events() (text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.recorded {
 		text += fmt.Sprintf("%s %s/%s %s: %s\n", e.Kind, e.Namespace, e.Name, e.Reason, e.Note)
 	}
 	s.recorded = nil
-	return text, nil
+	return text
 }
 
-func (s *story) history(_ *script.Script, args []string) (text string, err error) {
+func (s *story) history(service ...string) (text string) {
 	var q history.Query
-	if len(args) > 0 {
-		q.Namespace, q.Name, _ = strings.Cut(args[0], "/")
+	if len(service) > 0 {
+		q.Namespace, q.Name, _ = strings.Cut(service[0], "/")
 	}
 	for _, e := range s.p.History(q) {
 		line := fmt.Sprintln(e.Family.Name(), e.Cause, e.Subject()+":", e.Text())
 		text += regexp.MustCompile(` in [\d.]+m?s\)`).ReplaceAllString(line, ")")
 	}
-	return text, nil
+	return text
 }
 
-func (s *story) metrics(_ *script.Script, args []string) (text string, err error) {
+func (s *story) metrics(names ...string) (text string) {
 	s.publish()
 	all := gather(s.t, s.p.Metrics())
-	for _, name := range args {
+	for _, name := range names {
 		for _, m := range all[name].GetMetric() {
 			text += name
 			for _, label := range m.GetLabel() {
@@ -379,7 +341,7 @@ func (s *story) metrics(_ *script.Script, args []string) (text string, err error
 			text += fmt.Sprintln("", value(m))
 		}
 	}
-	return text, nil
+	return text
 }
 
 // value returns the value of a counter or a gauge, or the number of

@@ -1,9 +1,11 @@
 package follow
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,31 +17,52 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
-// planOf returns the plan of a service port with endpoints: a number, with "w"
-// for another weight, or "x" for an ejected one.
-func planOf(endpoints string) *ruleset.Plan {
-	if endpoints == "none" {
+// planOf returns the plan of a service port with endpoints, or nil for none. A
+// word is a number of an endpoint, or several such as 1..9, with "w" for
+// another weight, or "x" for ejected ones. Or it is open, if too many are
+// ejected, sticky, for session affinity, or slots=N.
+func planOf(words string) *ruleset.Plan {
+	if words == "none" {
 		return nil
 	}
 	p := &ruleset.Plan{Service: &cluster.Service{Name: cluster.ServiceName{Namespace: "ns", Name: "svc"}}}
-	for word := range strings.FieldsSeq(endpoints) {
-		number := strings.TrimRight(word, "wx")
-		addr := netip.MustParseAddr("10.0.0." + number)
-		if strings.HasSuffix(word, "x") {
-			if p.Ejected == nil {
-				p.Ejected = new(ruleset.Ejected)
-			}
-			e := cluster.Ejection{Endpoint: netip.AddrPortFrom(addr, 80), Attempts: 3, Clients: 2, Probes: 2}
-			p.Ejected.Cluster = append(p.Ejected.Cluster, e)
-			continue
+	for word := range strings.FieldsSeq(words) {
+		slots, hasSlots := strings.CutPrefix(word, "slots=")
+		switch {
+		case word == "open":
+			p.Ejected = &ruleset.Ejected{Open: true}
+		case word == "sticky":
+			p.Service.AffinityTimeout = time.Hour
+		case hasSlots:
+			n, _ := strconv.Atoi(slots)
+			p.ClusterSlots = make([]uint16, n)
+		default:
+			addEndpoints(p, word)
 		}
-		t := ruleset.Target{Addr: addr, Port: 80}
-		if strings.HasSuffix(word, "w") {
-			t.Weight = cluster.WeightOf(5)
-		}
-		p.Cluster = append(p.Cluster, t)
 	}
 	return p
+}
+
+// addEndpoints adds the endpoints of a word.
+func addEndpoints(p *ruleset.Plan, word string) {
+	from, to, _ := strings.Cut(strings.TrimRight(word, "wx"), "..")
+	first, _ := strconv.Atoi(from)
+	last, _ := strconv.Atoi(cmp.Or(to, from))
+	for n := first; n <= last; n++ {
+		t := ruleset.Target{Addr: netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), Port: 80}
+		switch {
+		case !strings.HasSuffix(word, "x"):
+			if strings.HasSuffix(word, "w") {
+				t.Weight = cluster.WeightOf(5)
+			}
+			p.Cluster = append(p.Cluster, t)
+			continue
+		case p.Ejected == nil:
+			p.Ejected = new(ruleset.Ejected)
+		}
+		e := cluster.Ejection{Endpoint: t.AddrPort(), Attempts: 3, Clients: 2, Probes: 2}
+		p.Ejected.Cluster = append(p.Ejected.Cluster, e)
+	}
 }
 
 // The entry of a change has what came and went.

@@ -70,9 +70,9 @@ func TestStaleConnectionsLimit(t *testing.T) {
 		if want := float64(ports * (manyEndpoints*flaps - got)); ignored != want {
 			t.Errorf("got %v endpoints ignored, want %v", ignored, want)
 		}
-		s.release(nil, nil)
-		if n, _ := s.missing(nil, nil); n != "0" {
-			t.Errorf("got %s missing endpoints after the reset of all", n)
+		s.release()
+		if n := s.missing(); n != 0 {
+			t.Errorf("got %d missing endpoints after the reset of all", n)
 		}
 		s.flap(t, "ns", 1)
 		if want := []string{"protocol 6 10.244.0.0:8080 []"}; !slices.Equal(s.removals, want) {

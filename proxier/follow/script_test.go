@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -43,6 +42,7 @@ import (
 //	hold, serves FRONTEND, release connections that are being reset
 //	missing                        prints the number of missing endpoints
 //	metrics NAME…                  prints metrics
+//	commit PLAN                    commits a plan (see planOf), without the table, and prints the events
 type story struct {
 	recorded
 	t        testing.TB
@@ -51,18 +51,23 @@ type story struct {
 	resets   *staleConnections
 	services map[cluster.ServiceName]*cluster.Service
 	slices   map[string]*translate.EndpointSlice
+	plan     *ruleset.Plan // of the last commit
+	events   tabletest.Events
+	balance  *balanceEvents
+	ejected  *ejectionEvents
 }
 
 func TestScripts(t *testing.T) {
 	setup := func(e *script.Env) (map[string]script.Command, error) {
 		s := newStory(e.T)
-		return map[string]script.Command{
+		return script.Steps(map[string]any{
 			"start": s.start, "apply": s.apply, "delete": s.delete, "slice": s.slice, "node": s.node,
-			"sync": s.sync, "rewrite": s.rewrite, "check": s.check, "pass": s.pass, "metrics": s.showMetrics,
+			"sync": func() { tabletest.Sync(s.t, s.table) }, "rewrite": s.rewrite, "check": s.check, "metrics": s.showMetrics,
+			"pass":  func(d time.Duration) { time.Sleep(d); synctest.Wait() },
 			"flows": s.take(&s.flows), "checks": s.take(&s.checks), "ports": s.take(&s.ports),
 			"resets": s.take(&s.removals), "missing": s.missing,
-			"hold": s.setHold, "release": s.release, "serves": s.serves,
-		}, nil
+			"hold": s.setHold, "release": s.release, "serves": s.serves, "commit": s.commit,
+		}), nil
 	}
 	script.Run(t, script.Suite{Namespace: true, FakeClock: true, Setup: setup})
 }
@@ -73,6 +78,9 @@ func newStory(t testing.TB) *story {
 		slices: make(map[string]*translate.EndpointSlice),
 	}
 	local := map[nft.Family]*localhostPorts{nft.IPv4: {server: &portServer{r: &s.recorded}}}
+	s.balance = newBalanceEvents(&s.events)
+	ejections := metric.NewSet().FamilyCounter("test", "")
+	s.ejected = newEjectionEvents(&Config{NodeName: "n1", Events: &s.events}, ejections, nft.IPv4)
 	s.resets = newStaleConnections(&Config{Metrics: s.metrics}, nil, local)
 	s.resets.cleaner = &cleaner{r: &s.recorded}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -89,40 +97,40 @@ func newStory(t testing.TB) *story {
 // addresses of NodePorts, or primary for the default. In 127.0.0.0/8, NodePorts
 // are served on localhost. With the word count, the table counts connections to
 // Services.
-func (s *story) start(_ *script.Script, args []string) (string, error) {
+func (s *story) start(nodePorts string, count ...string) error {
 	rules := tabletest.Rules()
 	rules.NodePortAddresses = ruleset.NodePortAddresses{}
-	if args[0] != "primary" {
-		rules.NodePortAddresses.CIDRs = tabletest.Prefixes(args[0])
+	if nodePorts != "primary" {
+		rules.NodePortAddresses.CIDRs = tabletest.Prefixes(nodePorts)
 	}
-	rules.LocalhostNodePorts = strings.HasPrefix(args[0], "127.")
+	rules.LocalhostNodePorts = strings.HasPrefix(nodePorts, "127.")
 	all := []follower{
 		&healthChecks{server: &healthServerCalls{r: &s.recorded}}, &localhostPorts{server: &portServer{r: &s.recorded}},
 		&staleFlows{cleaning: cleaning{cleaner: &cleaner{r: &s.recorded, flows: true}}}, s.resets,
 	}
 	conn, err := nft.Open()
 	if err != nil {
-		return "", err
+		return err
 	}
 	reader := &counterReader{conn: conn}
 	s.t.Cleanup(func() { reader.close() })
 	s.metrics.Add(newPacketCounters(nft.IPv4, reader).collect)
-	if len(args) > 1 {
+	if len(count) > 0 {
 		rules.ServiceMetrics = ruleset.ServiceMetricsAll
 		counted, err := newServiceConnections(&Config{Rules: rules, Metrics: s.metrics}, reader, nft.IPv4)
 		if err != nil {
-			return "", err
+			return err
 		}
 		all = append(all, counted)
 	}
 	config := table.Config{Rules: rules, Events: new(tabletest.Events), Observer: observer(all)}
 	tables, err := table.New(config, nft.IPv4)
 	if err != nil {
-		return "", err
+		return err
 	}
 	s.table = tables[0]
 	s.t.Cleanup(func() { s.table.Close() })
-	return "", s.table.Setup()
+	return s.table.Setup()
 }
 
 // observer passes commits to followers.
@@ -140,46 +148,53 @@ func (observer) Repaired(nft.Family, *keep.Damage) {}
 func (observer) Blamed(nft.Family, []string)       {}
 
 // apply passes the Services of a file.
-func (s *story) apply(sc *script.Script, args []string) (string, error) {
-	for document := range strings.SplitSeq(sc.ReadFile(args[0]), "\n---\n") {
-		var object corev1.Service
-		if err := yaml.UnmarshalStrict([]byte(document), &object); err != nil {
-			return "", err
-		}
-		parsed := translate.ParseService(&object)
-		if err := errors.Join(parsed.Problems...); err != nil {
-			return "", err
-		}
+func (s *story) apply(sc *script.Script, file string) error {
+	objects, err := tabletest.Objects(sc.ReadFile(file))
+	for _, object := range objects {
+		parsed := translate.ParseService(object.(*corev1.Service))
+		err = errors.Join(err, errors.Join(parsed.Problems...))
 		s.services[parsed.Name] = parsed.Service
 		s.table.SetService(parsed.Service)
 	}
-	return "", nil
+	return err
 }
 
 // delete deletes Services.
-func (s *story) delete(_ *script.Script, args []string) (string, error) {
-	for _, name := range args {
+func (s *story) delete(names ...string) {
+	for _, name := range names {
 		s.table.DeleteService(cluster.ServiceName{Namespace: "ns", Name: name})
 	}
-	return "", nil
 }
 
-func (s *story) node(_ *script.Script, args []string) (string, error) {
+func (s *story) node(addrs ...netip.Addr) {
 	node := tabletest.Node()
-	node.IPs = tabletest.Addrs(args...)
+	node.IPs = addrs
 	s.table.SetNode(node)
-	return "", nil
+}
+
+// commit commits a plan, and returns the events of new states.
+func (s *story) commit(words ...string) (text string) {
+	before := s.plan
+	s.plan = planOf(strings.Join(words, " "))
+	commit := &table.Commit{Family: nft.IPv4, Changes: []table.PortChange{{Before: before, After: s.plan}}}
+	s.balance.committed(commit)
+	s.ejected.committed(commit)
+	for _, e := range s.events {
+		text += e.Reason + ": " + e.Note + "\n"
+	}
+	s.events = nil
+	return text
 }
 
 // slice replaces the EndpointSlice of a Service, as the tracker of a Proxier
 // does: NAME SERVICE ADDRESS[,WORD…]… The slice is deleted if it has no
 // endpoint. The words are a state, a node, weight=N, port=N or noports.
-func (s *story) slice(_ *script.Script, args []string) (string, error) {
-	now, err := s.parseSlice(args[0], args[1], args[2:])
+func (s *story) slice(name, service string, endpoints ...string) error {
+	now, err := s.parseSlice(name, service, endpoints)
 	if err == nil {
-		s.setSlice(args[0], now)
+		s.setSlice(name, now)
 	}
-	return "", err
+	return err
 }
 
 func (s *story) setSlice(name string, now *translate.EndpointSlice) {
@@ -249,34 +264,22 @@ func setWord(e *cluster.Endpoint, word string) error {
 	return nil
 }
 
-func (s *story) sync(*script.Script, []string) (string, error) {
-	tabletest.Sync(s.t, s.table)
-	return "", nil
-}
-
 // check makes the table look for changes of other programs. The last one was
 // long ago.
-func (s *story) check(*script.Script, []string) (string, error) {
+func (s *story) check() error {
 	time.Sleep(time.Hour)
-	return "", s.table.Check()
+	return s.table.Check()
 }
 
 // rewrite makes the table be written as a whole.
-func (s *story) rewrite(sc *script.Script, _ []string) (string, error) {
+func (s *story) rewrite() error {
 	tabletest.NFT(s.t, "", "flush", "ruleset")
-	return s.check(sc, nil)
-}
-
-func (*story) pass(_ *script.Script, args []string) (string, error) {
-	d, err := time.ParseDuration(args[0])
-	time.Sleep(d)
-	synctest.Wait()
-	return "", err
+	return s.check()
 }
 
 // take returns recorded calls, and forgets them.
-func (s *story) take(calls *[]string) script.Command {
-	return func(*script.Script, []string) (string, error) {
+func (s *story) take(calls *[]string) func() string {
+	return func() string {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		defer func() { *calls = nil }()
@@ -287,55 +290,53 @@ func (s *story) take(calls *[]string) script.Command {
 		for _, call := range *calls {
 			fmt.Fprintln(&text, call)
 		}
-		return text.String(), nil
+		return text.String()
 	}
 }
 
 // missing returns the number of endpoints that are missing, and of their ports.
-func (s *story) missing(*script.Script, []string) (string, error) {
-	return fmt.Sprint(len(s.resets.missing.addrs) + maxMissing - s.resets.missing.limit.Left()), nil
+func (s *story) missing() int {
+	return len(s.resets.missing.addrs) + maxMissing - s.resets.missing.limit.Left()
 }
 
 // hold makes removals wait for release.
-func (s *story) setHold(*script.Script, []string) (string, error) {
+func (s *story) setHold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hold = true
-	return "", nil
 }
 
-func (s *story) release(*script.Script, []string) (string, error) {
+func (s *story) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.held {
 		r.Done(0)
 	}
 	s.hold, s.held = false, nil
-	return "", nil
 }
 
 // serves returns the removals that wait and still reset connections of a
 // frontend.
-func (s *story) serves(_ *script.Script, args []string) (string, error) {
+func (s *story) serves(frontend netip.AddrPort) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
 	for _, r := range s.held {
-		if r.Serves(netip.MustParseAddrPort(args[0])) {
+		if r.Serves(frontend) {
 			n++
 		}
 	}
-	return fmt.Sprintf("%d of %d", n, len(s.held)), nil
+	return fmt.Sprintf("%d of %d", n, len(s.held))
 }
 
 // showMetrics returns the values of the metrics with these names.
-func (s *story) showMetrics(_ *script.Script, args []string) (string, error) {
+func (s *story) showMetrics(names ...string) (string, error) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(s.metrics)
 	families, err := registry.Gather()
 	var text strings.Builder
 	for _, f := range families {
-		if slices.Contains(args, f.GetName()) {
+		if slices.Contains(names, f.GetName()) {
 			f.Help = nil
 			if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
 				return "", err

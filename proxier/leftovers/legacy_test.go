@@ -180,16 +180,3 @@ func TestRemoveFromLegacyKeepsCounters(t *testing.T) {
 		})
 	}
 }
-
-// The table has 80,001 chains of kube-proxy: 20,000 Services with 3 endpoints
-// each.
-func BenchmarkRemoveFromLegacy(b *testing.B) {
-	enter(b)
-	kube := kubeRules(20000, 3)
-	for b.Loop() {
-		b.StopTimer()
-		iptables(b, nft.IPv4, "legacy", "-restore", kube)
-		b.StartTimer()
-		remove(b)
-	}
-}

@@ -166,9 +166,18 @@ func (e *engine) differenceToWanted(t *table.Table, except ...string) (string, e
 	if err := t.Fprint(&text); err != nil {
 		return "", err
 	}
-	want, err := loadedListing(t.Family(), text.String())
-	got := without(e.kernelListing(t.Family()), append(except, "unused")...)
-	return difference(without(want, except...), got), err
+	diff := ""
+	for range 3 { // while a set grows, the kernel can leave out elements
+		want, err := loadedListing(t.Family(), text.String())
+		if err != nil {
+			return "", err
+		}
+		got := without(e.kernelListing(t.Family()), append(except, "unused")...)
+		if diff = difference(without(want, except...), got); diff == "" {
+			break
+		}
+	}
+	return diff, nil
 }
 
 // checkTexts returns an error if nft lists a rule of the table in another way

@@ -94,37 +94,27 @@ func (o *objects) applyAs(s *script.Script, files []string, n int) error {
 		if err := text.Execute(&all, n); err != nil {
 			return err
 		}
-		for document := range strings.SplitSeq(all.String(), "\n---\n") {
-			if err := o.applyObject([]byte(document)); err != nil {
-				return fmt.Errorf("%s: %w", file, err)
-			}
+		if err := o.applyText(all.String()); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
 		}
 	}
 	return nil
 }
 
-func (o *objects) applyObject(text []byte) error {
-	if bytes.Contains(text, []byte("kind: EndpointSlice")) {
-		var slice discoveryv1.EndpointSlice
-		if err := yaml.UnmarshalStrict(text, &slice); err != nil {
-			return err
+func (o *objects) applyText(text string) error {
+	all, err := tabletest.Objects(text)
+	for _, object := range all {
+		switch object := object.(type) {
+		case *corev1.Service:
+			parsed := translate.ParseService(object)
+			o.services[parsed.Name.String()] = object
+			o.sinks.SetService(parsed.Service)
+		case *discoveryv1.EndpointSlice:
+			parsed := translate.ParseEndpointSlice(object)
+			o.pass(parsed.Service, object.Name, parsed.Endpoints)
 		}
-		parsed := translate.ParseEndpointSlice(&slice)
-		o.pass(parsed.Service, slice.Name, parsed.Endpoints)
-		return nil
 	}
-	var svc corev1.Service
-	if err := yaml.UnmarshalStrict(text, &svc); err != nil {
-		return err
-	}
-	o.set(&svc)
-	return nil
-}
-
-func (o *objects) set(svc *corev1.Service) {
-	parsed := translate.ParseService(svc)
-	o.services[parsed.Name.String()] = svc
-	o.sinks.SetService(parsed.Service)
+	return err
 }
 
 // pass passes the endpoints of a source.
@@ -156,7 +146,7 @@ func (o *objects) patch(name string, part ...string) error {
 	if err = errors.Join(err, errYAML, errPatch); err != nil {
 		return err
 	}
-	return o.applyObject(after)
+	return o.applyText(string(after))
 }
 
 // delete deletes Services and their endpoints, or all of them. With only, the
