@@ -17,8 +17,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
-// Scripts are about a firewall (see fakesource_test.go) without rules. The words
-// of fail are those of TestFaults. Counts are since the step last ran.
+// Scripts are about a firewall (see fakesource_test.go) without rules. The
+// words of fail are those of TestFaults. Counts are since the step last ran.
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Namespace: true, Setup: func(env *script.Env) (map[string]script.Command, error) {
 		e := &engine{startFirewall(env.T, "firewall", keep.NewGeneration()), make(map[string]int)}
