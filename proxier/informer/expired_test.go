@@ -1,10 +1,9 @@
 package informer
 
 import (
-	"bytes"
 	"encoding/json"
-	"io"
 	"net/http"
+	"net/http/httptest"
 	"path"
 	"strings"
 	"sync"
@@ -40,29 +39,19 @@ func (a *expiredAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	selected := strings.TrimSpace(resource + " " + r.URL.Query().Get("fieldSelector"))
 	a.requests[selected] = append(a.requests[selected], verb)
 	a.mu.Unlock()
-	response := &http.Response{
-		StatusCode: http.StatusOK, Request: r, Header: http.Header{"Content-Type": {runtime.ContentTypeJSON}},
+	w := httptest.NewRecorder()
+	expired := apierrors.NewResourceExpired("too old resource version")
+	switch {
+	case verb == "list":
+		a.ServeHTTP(w, r)
+	case a.asEvent:
+		status := runtime.RawExtension{Raw: encoded(runtime.ContentTypeJSON, &expired.ErrStatus)}
+		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+		_ = json.NewEncoder(w).Encode(metav1.WatchEvent{Type: "ERROR", Object: status})
+	default:
+		refuse(w, expired)
 	}
-	body, err := a.body(r, resource)
-	response.Body = io.NopCloser(bytes.NewReader(body))
-	if verb == "watch" && !a.asEvent {
-		response.StatusCode = http.StatusGone
-	}
-	return response, err
-}
-
-func (a *expiredAPI) body(r *http.Request, resource string) ([]byte, error) {
-	if !r.URL.Query().Has("watch") {
-		list, err := a.list(resource)
-		return text(list), err
-	}
-	expired := apierrors.NewResourceExpired("too old resource version").ErrStatus
-	expired.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-	status, err := json.Marshal(expired)
-	if err != nil || !a.asEvent {
-		return status, err
-	}
-	return json.Marshal(metav1.WatchEvent{Type: "ERROR", Object: runtime.RawExtension{Raw: status}})
+	return w.Result(), nil
 }
 
 // A list follows each watch whose version is expired, after a backoff.

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
@@ -81,17 +80,23 @@ func (f fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case err != nil:
-		status, ok := err.(apierrors.APIStatus)
-		if !ok {
-			status = apierrors.NewInternalError(err)
-		}
-		w.WriteHeader(int(status.Status().Code))
-		_ = json.NewEncoder(w).Encode(status.Status())
+		refuse(w, err)
 	case events != nil:
 		f.send(w, r, events)
 	default:
-		_, _ = w.Write(text(list))
+		_, _ = w.Write(encoded(runtime.ContentTypeJSON, list))
 	}
+}
+
+// refuse sends an error.
+func refuse(w http.ResponseWriter, err error) {
+	status, ok := err.(*apierrors.StatusError)
+	if !ok {
+		status = apierrors.NewInternalError(err)
+	}
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	w.WriteHeader(int(status.ErrStatus.Code))
+	_, _ = w.Write(encoded(runtime.ContentTypeJSON, &status.ErrStatus))
 }
 
 // send sends the events of a watch until the client disconnects.
@@ -104,17 +109,10 @@ func (f fakeAPI) send(w http.ResponseWriter, r *http.Request, events watch.Inter
 			return
 		case e := <-events.ResultChan():
 			_ = json.NewEncoder(w).Encode(metav1.WatchEvent{
-				Type: string(e.Type), Object: runtime.RawExtension{Raw: text(e.Object)},
+				Type: string(e.Type), Object: runtime.RawExtension{Raw: encoded(runtime.ContentTypeJSON, e.Object)},
 			})
 		}
 	}
-}
-
-// text returns an object in JSON, with its kind.
-func text(o runtime.Object) []byte {
-	codec := scheme.Codecs.LegacyCodec(corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion,
-		networkingv1.SchemeGroupVersion)
-	return []byte(runtime.EncodeOrDie(codec, o.DeepCopyObject())) // encoding writes the kind to it
 }
 
 func (f fakeAPI) list(resource string) (runtime.Object, error) {

@@ -101,7 +101,7 @@ func TestPrune(t *testing.T) {
 
 func checkPruned[N comparable, V any, O object](t *testing.T, k kind[N, V, O], objects runtime.Object) {
 	t.Helper()
-	text := encoded(t, runtime.ContentTypeProtobuf, objects)
+	text := encoded(runtime.ContentTypeProtobuf, objects)
 	whole, err := runtime.Decode(decoder, text)
 	if err != nil {
 		t.Fatal(err)

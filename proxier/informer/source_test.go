@@ -166,11 +166,16 @@ func TestWaitsForLists(t *testing.T) {
 	}
 }
 
-// Objects are delivered again only with a resync period.
+// Objects are delivered again only with a resync period, which is at least a
+// second.
 func TestResync(t *testing.T) {
-	r := start(t, objects(testNode(1)), func(c *Config) { c.ResyncPeriod = time.Second })
+	began := time.Now()
+	r := start(t, objects(testNode(1)), func(c *Config) { c.ResyncPeriod = time.Millisecond })
 	r.wait(t, "service default/web", 3)
 	r.wait(t, "slice web-1", 3)
+	if n, elapsed := r.count("service default/web"), time.Since(began); n > 1+int(elapsed/time.Second) {
+		t.Errorf("got the Service %d times within %v, want at most once a second", n, elapsed)
+	}
 	once := start(t, objects(testNode(1)), func(*Config) {})
 	once.wait(t, "services synced", 1)
 	if n := once.count("service default/web"); n != 1 {

@@ -39,14 +39,14 @@ import (
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Setup: func(e *script.Env) (map[string]script.Command, error) {
 		c := commands{e.WorkDir + "/", e.T.(*testing.T)}
-		return map[string]script.Command{
+		return script.Steps(map[string]any{
 			"kube-proxy":    c.with(c.kubeProxy),
 			"configuration": c.with(c.configuration),
 			"proxier":       c.with(c.proxier),
 			"gate":          c.named(gate),
 			"flag":          c.named(func(o *Options, name string) (any, error) { return o.Flags()[name], nil }),
 			"watch":         c.watch,
-		}, nil
+		}), nil
 	}})
 }
 
@@ -56,8 +56,8 @@ type commands struct {
 }
 
 // with returns a command that parses its arguments.
-func (c commands) with(print func(o *Options) (string, error)) script.Command {
-	return func(_ *script.Script, args []string) (string, error) {
+func (c commands) with(print func(o *Options) (string, error)) func(...string) (string, error) {
+	return func(args ...string) (string, error) {
 		o, err := c.parse(args)
 		if err != nil {
 			return "", err
@@ -69,12 +69,13 @@ func (c commands) with(print func(o *Options) (string, error)) script.Command {
 
 // named returns a command that parses its arguments after the first one, which
 // is a name.
-func (c commands) named(value func(o *Options, name string) (any, error)) script.Command {
-	return func(s *script.Script, args []string) (string, error) {
-		return c.with(func(o *Options) (string, error) {
-			v, err := value(o, args[0])
-			return fmt.Sprintln(v), err
-		})(s, args[1:])
+func (c commands) named(value func(o *Options, name string) (any, error)) any {
+	return func(name string, args ...string) (any, error) {
+		o, err := c.parse(args)
+		if err != nil {
+			return nil, err
+		}
+		return value(o, name)
 	}
 }
 
@@ -189,7 +190,7 @@ func gate(o *Options, name string) (any, error) {
 	return enabled, nil
 }
 
-func (c commands) watch(s *script.Script, args []string) (text string, err error) {
+func (c commands) watch(s *script.Script, args ...string) (text string, err error) {
 	flags := 0
 	for strings.HasPrefix(args[flags], "--") {
 		flags++
