@@ -14,10 +14,10 @@
 //	  - Two attempts in ten seconds make it a suspect. The connections that it
 //	    has answered are remembered ([Orders].Looks).
 //	  - It is probed twice, and so is another endpoint of the service port, the
-//	    control, unless one answered a moment ago. Without an answer of a control
-//	    the probes prove nothing, because a network policy or the node's own
-//	    network may drop all of them: the service port is blind for a while, and
-//	    nobody is ejected.
+//	    control, unless one answered a moment ago. The answer of another suspect
+//	    counts, too. Without any, the probes prove nothing, because a network
+//	    policy or the node's own network may drop all of them: the service port
+//	    is blind for a while, and nobody is ejected.
 //	  - After both probes are lost, a second look follows. If the endpoint has
 //	    answered any client since the first one, it is alive.
 //	  - Otherwise it is ejected. It is probed again, and an answer ends the

@@ -49,6 +49,21 @@ func (p *port) wantControl(now time.Time) {
 // hasControl reports whether a control answered a moment ago.
 func (p *port) hasControl(now time.Time) bool { return now.Before(p.okUntil) }
 
+// heard records that an endpoint answered a probe, which makes it a control.
+func (p *port) heard(now time.Time) {
+	p.wanted, p.blind, p.okUntil = false, false, now.Add(controlTime)
+}
+
+// probing reports whether a suspect may still answer a probe.
+func (p *port) probing() bool {
+	for _, r := range p.records {
+		if r.phase == suspect || r.phase == probed {
+			return true
+		}
+	}
+	return false
+}
+
 // nextControl returns the next endpoint to probe as a control: none that is
 // suspect or ejected, one without unanswered attempts if possible, and the one
 // after the last control, so that controls that answer nothing do not stay the

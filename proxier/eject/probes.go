@@ -86,9 +86,10 @@ func (d *Detector) Next(now time.Time) (o Orders) {
 func (d *Detector) waiting(now time.Time, wake func(time.Time)) (all []*record) {
 	for key, p := range d.ports {
 		if p.wanted && !p.sent {
-			if addr, ok := p.nextControl(); ok {
+			switch addr, ok := p.nextControl(); {
+			case ok:
 				all = append(all, &record{Endpoint: Endpoint{key, addr}, port: p, phase: control})
-			} else {
+			case !p.probing(): // the answer of a suspect counts, too
 				d.beBlind(now, key, p)
 			}
 		}
@@ -156,6 +157,9 @@ func (d *Detector) Probed(now time.Time, probe Probe, result Result) {
 			r.phase = lost
 		}
 	case r.phase == probed:
+		if result == Answered {
+			r.port.heard(now)
+		}
 		d.clear(now, r)
 	case r.phase == ejected && result == Answered:
 		r.phase, r.tries, r.waiting, r.decay = watched, nil, 0, now.Add(baseTime)
@@ -192,7 +196,7 @@ func (d *Detector) controlled(now time.Time, probe Probe, result Result) {
 		p.tried = append(p.tried, probe.Addr)
 		return
 	}
-	p.wanted, p.blind, p.okUntil = false, false, now.Add(controlTime)
+	p.heard(now)
 }
 
 // isOld lets the level of a record decrease, and reports whether nothing of the
