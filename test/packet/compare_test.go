@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"syscall"
@@ -35,6 +36,21 @@ func (s *story) again(args ...string) {
 func (s *story) signal(node string) {
 	s.ending = true
 	s.proxy(node).process.Signal(syscall.SIGTERM)
+}
+
+// interrupt writes the objects of files, starts the proxies that do not run, and
+// kills all after a random time: interrupt TIME FILE...
+func (s *story) interrupt(within time.Duration, files ...string) {
+	for _, file := range files {
+		s.apply(s.script.ReadFile(file))
+	}
+	for _, p := range s.proxies {
+		if p.process == nil {
+			p.start(s.t)
+		}
+	}
+	time.Sleep(rand.N(within))
+	s.kill()
 }
 
 // cleanup runs kube-proxy --cleanup: cleanup NODE

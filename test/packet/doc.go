@@ -36,8 +36,8 @@
 //     remove-interface (story_test.go)
 //   - objects: apply FILE, spec, endpoints, remove, absent, example; avoided for
 //     ejected endpoints (story_test.go)
-//   - proxies: terminate, kill, signal, ended, start, restart, flags, settle, cleanup
-//     (compare_test.go)
+//   - proxies: terminate, kill, interrupt, signal, ended, start, restart, flags,
+//     settle, cleanup (compare_test.go)
 //   - connections: check, connect, nodeports, await STEP; open and ask for
 //     connections that stay (heldSteps); choose, stay, leave and moved for the
 //     endpoints of clients, loyal and spread for many connections

@@ -113,7 +113,7 @@ func (s *story) allSteps() map[string]script.Command {
 		"cluster": s.create, "add": s.add, "listen": s.listen, "sysctl": s.sysctl, "on": s.on,
 		"apply": s.applyFiles, "absent": s.absent, "spec": s.spec, "label": s.label,
 		"endpoints": s.endpoints, "avoided": s.avoid, "remove": s.remove,
-		"terminate": s.terminate, "kill": s.kill, "start": s.start, "settle": s.settle,
+		"terminate": s.terminate, "kill": s.kill, "interrupt": s.interrupt, "start": s.start, "settle": s.settle,
 		"signal": s.signal, "ended": func(node string) { s.proxy(node).wait(s.t) },
 		"flags": s.flags, "restart": s.again,
 		"check": s.check, "connect": s.connect, "await": s.await,
