@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -70,37 +69,6 @@ func healthyWith(t testing.TB, rules ruleset.Config, hosts int) {
 	}
 }
 
-// finding returns the finding of a check.
-func finding(t testing.TB, config doctor.Config, check string) doctor.Finding {
-	t.Helper()
-	for _, f := range doctor.Run(context.Background(), config).Findings {
-		if f.Check == check {
-			return f
-		}
-	}
-	t.Fatalf("got no check %s", check)
-	panic("not reached")
-}
-
-func (e expectation) check(t testing.TB, config doctor.Config) {
-	t.Helper()
-	f := finding(t, config, e.name)
-	text := f.Reason + "\n" + strings.Join(f.Details, "\n")
-	if f.Result != e.result || !strings.Contains(text, e.contains) {
-		t.Errorf("got %s: %s, want %s with %q", f.Result, text, e.result, e.contains)
-	}
-	if (f.Result == doctor.Warn || f.Result == doctor.Fail) && f.Remedy == "" {
-		t.Errorf("%s has no remedy", f.Check)
-	}
-}
-
-// expectation is the result of a check, and a part of its reason or details.
-type expectation struct {
-	name     string
-	result   doctor.Result
-	contains string
-}
-
 func TestHealthy(t *testing.T) {
 	healthy(t, tabletest.Rules())
 	r := doctor.Run(context.Background(), doctor.Config{Version: "v1"})
@@ -112,26 +80,6 @@ func TestHealthy(t *testing.T) {
 	}
 	if r.Version != "v1" || r.Kernel == "" || r.Node == "" || r.Time.IsZero() {
 		t.Errorf("got report %+v", r)
-	}
-}
-
-func TestProxies(t *testing.T) {
-	tabletest.NewNamespace(t)
-	expectation{"proxies", doctor.Info, "no process"}.check(t, doctor.Config{})
-	program := filepath.Join(t.TempDir(), "kube-proxy")
-	sh(t, "cp $(readlink -f /bin/sleep) "+program)
-	for _, want := range []expectation{
-		{"proxies", doctor.OK, "one proxy"}, {"proxies", doctor.Fail, "2 processes"},
-	} {
-		cmd := exec.Command(program, "60")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			cmd.Process.Kill()
-			cmd.Wait()
-		})
-		want.check(t, doctor.Config{})
 	}
 }
 
