@@ -355,13 +355,12 @@ func (d *Detector) Ports(f nft.Family) (all []Port) {
 	return all
 }
 
-// Changed returns the service ports whose ejections changed since the last
-// call, sorted.
-func (d *Detector) Changed() []Port {
-	all := slices.SortedFunc(maps.Keys(d.changed), Port.Compare)
-	clear(d.changed)
-	return all
-}
+// Changed returns the service ports whose ejections changed and were not Applied
+// since, sorted.
+func (d *Detector) Changed() []Port { return slices.SortedFunc(maps.Keys(d.changed), Port.Compare) }
+
+// Applied records that a table has the Ejections of a service port.
+func (d *Detector) Applied(p Port) { delete(d.changed, p) }
 
 // Ejections returns the ejected endpoints of a service port, sorted.
 func (d *Detector) Ejections(key Port) (all []cluster.Ejection) {

@@ -237,6 +237,7 @@ func (s *story) tick() {
 	}
 	for _, p := range s.d.Changed() {
 		s.note("ejected of %s/%s: %s", p.Service.Namespace, p.Service.Name, addrs(s.d.Ejections(p)))
+		s.d.Applied(p)
 	}
 	for _, p := range s.d.Blinded() {
 		s.note("%s/%s is blind", p.Service.Namespace, p.Service.Name)

@@ -45,9 +45,6 @@ const (
 	// lookShare is the share of the looks for answered connections of suspects.
 	// There are none without suspects.
 	lookShare = 20
-	// maxAttempts limits the attempts of a walk (2 MB). Further ones wait for
-	// another walk.
-	maxAttempts = 1 << 13
 	// maxNarrowLooks is the number of suspects whose connections are dumped one
 	// by one. With more, one dump has those of all.
 	maxNarrowLooks = 4
@@ -102,12 +99,6 @@ type Ejector struct {
 	ports   map[netip.AddrPort]eject.Port
 	cleanAt time.Time // zero if no attempts have to be deleted
 	failing bool      // whether the last walk failed
-}
-
-// attempt is an attempt of a client without an answer.
-type attempt struct {
-	client, frontend, endpoint netip.AddrPort
-	id                         uint32
 }
 
 // New returns an Ejector. It connects to the connection tracking of the calling
@@ -194,21 +185,29 @@ func (e *Ejector) act(ctx context.Context) (next time.Time) {
 	return next
 }
 
-// apply passes the ejections that changed to the tables.
+// apply passes the ejections that changed to the tables. A table that is busy
+// gets them with a later act.
 func (e *Ejector) apply(ctx context.Context) {
+	busy := make(map[nft.Family]bool)
 	for _, p := range e.detector.Changed() {
-		ejections := e.detector.Ejections(p)
-		changed := make(chan bool, 1)
-		err := e.query(ctx, p.Family, func(t *table.Table) error {
-			changed <- t.SetEjections(nameOf(p), ejections)
-			return nil
-		})
-		if err != nil {
-			klog.ErrorS(err, "Failed to eject endpoints", "servicePort", p.Service.WithPort(p.Name))
+		if busy[p.Family] {
 			continue
 		}
-		if <-changed {
-			e.config.Sync(p.Family)
+		var changed bool
+		ejections := e.detector.Ejections(p)
+		err := e.query(ctx, p.Family, func(t *table.Table) error {
+			if changed = t.SetEjections(nameOf(p), ejections); changed {
+				e.config.Sync(p.Family)
+			}
+			return nil
+		})
+		if busy[p.Family] = err != nil; err != nil {
+			klog.V(2).InfoS("Failed to pass ejections to a table, retrying",
+				"servicePort", p.Service.WithPort(p.Name), "err", err)
+			continue
+		}
+		e.detector.Applied(p)
+		if changed {
 			e.cleanAt = time.Now().Add(cleanDelay)
 		}
 	}
@@ -228,27 +227,33 @@ func nameOf(p eject.Port) table.PortName { return table.PortName{ServiceName: p.
 
 // walk takes the first or the second look of a walk.
 func (e *Ejector) walk(ctx context.Context) {
-	before := threadTime()
-	now := time.Now()
-	found, err := e.unanswered(ctx)
-	spent := threadTime() - before
-	e.walkTime.Add(spent.Seconds())
-	second := e.first != nil
-	if !second {
-		e.began, e.cost = now, 0
-		e.walks.Inc()
-	}
-	e.cost += spent
-	if !second && len(found) > 0 && err == nil {
-		e.first, e.walkAt = found, now.Add(attemptAge)
+	if e.first != nil {
+		var aged []attempt
+		err := e.unanswered(ctx, func(a attempt) {
+			if _, ok := e.first[a]; ok {
+				aged = append(aged, a)
+			}
+		})
+		e.endWalk(ctx, aged, err)
 		return
 	}
+	e.began, e.cost = time.Now(), 0
+	e.walks.Inc()
+	found := newSample()
+	err := e.unanswered(ctx, found.add)
+	if err != nil || len(found.attempts) == 0 {
+		e.endWalk(ctx, nil, err)
+		return
+	}
+	e.first, e.walkAt = found.set(), e.began.Add(attemptAge)
+}
+
+// endWalk ends a walk, and passes the attempts that are old to the Detector.
+func (e *Ejector) endWalk(ctx context.Context, aged []attempt, err error) {
 	e.period = min(max(minPeriod, e.cost*walkShare), 2*e.period+minPeriod, maxPeriod)
 	e.walkAt = e.began.Add(e.period)
-	aged := intersection(e.first, found)
 	e.first = nil
-	e.report(err)
-	if err == nil {
+	if e.report(err); err == nil {
 		e.resolve(ctx, aged)
 	}
 }
@@ -262,26 +267,20 @@ func (e *Ejector) report(err error) {
 	e.failing = failing
 }
 
-// unanswered returns attempts to connect to endpoints of Services that have no
-// answer.
-func (e *Ejector) unanswered(ctx context.Context) (map[attempt]struct{}, error) {
-	found := make(map[attempt]struct{})
+// unanswered calls each with the attempts to connect to endpoints of Services
+// that have no answer.
+func (e *Ejector) unanswered(ctx context.Context, each func(attempt)) error {
+	before := threadTime()
 	s := conntrack.Selection{Protocol: unix.IPPROTO_TCP, Translated: true, Answer: conntrack.Unanswered}
 	_, err := e.conn.Select(ctx, s, func(c conntrack.Connection) {
-		if c.State == "SYN_SENT" && len(found) < maxAttempts {
-			found[attempt{c.Client, c.Frontend, c.Endpoint, c.ID}] = struct{}{}
+		if c.State == "SYN_SENT" {
+			each(attempt{c.Client, c.Frontend, c.Endpoint, c.ID})
 		}
 	})
-	return found, err
-}
-
-func intersection(a, b map[attempt]struct{}) (both []attempt) {
-	for one := range b {
-		if _, ok := a[one]; ok {
-			both = append(both, one)
-		}
-	}
-	return both
+	spent := threadTime() - before
+	e.cost += spent
+	e.walkTime.Add(spent.Seconds())
+	return err
 }
 
 // resolve passes attempts to the Detector, with the endpoints that their
@@ -296,7 +295,6 @@ func (e *Ejector) resolve(ctx context.Context, aged []attempt) {
 	for _, f := range e.config.Families {
 		if err := e.resolveFamily(ctx, f, frontends); err != nil {
 			klog.V(2).InfoS("Failed to ask a table for the endpoints of service ports", "err", err)
-			return
 		}
 	}
 	tries := make([]eject.Try, 0, len(aged))

@@ -1,0 +1,95 @@
+package ejector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/eject"
+	"github.com/nftproxy/nftproxy/proxier/table"
+)
+
+// TestBusyTable passes an ejection to a table that is busy at first.
+func TestBusyTable(t *testing.T) {
+	var failure error = errors.New("busy")
+	asked := 0
+	e := &Ejector{detector: ejected(), config: Config{
+		Query: func(context.Context, nft.Family, func(*table.Table) error) error {
+			asked++
+			return failure
+		},
+	}}
+	for _, want := range []int{1, 2, 3, 3} {
+		if e.apply(t.Context()); asked != want {
+			t.Errorf("table was asked %d times, want %d", asked, want)
+		}
+		if asked == 2 {
+			failure = nil
+		}
+	}
+}
+
+// ejected returns a Detector that has just ejected an endpoint.
+func ejected() *eject.Detector {
+	d, now := eject.New(), time.Now()
+	p := eject.Port{Family: nft.IPv4, Service: cluster.ServiceName{Namespace: "ns", Name: "web"}}
+	dead, alive := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("10.0.0.2:80")
+	d.SetTargets(p, eject.Targets{Cluster: []netip.AddrPort{dead, alive}}, nil)
+	for id := range uint32(2) {
+		d.Tried(now, []eject.Try{{Endpoint: eject.Endpoint{Port: p, Addr: dead}, ID: id}})
+	}
+	for len(d.Changed()) == 0 {
+		orders := d.Next(now)
+		for _, e := range orders.Looks {
+			d.Answers(now, e, nil)
+		}
+		for _, probe := range orders.Probes {
+			d.Probed(now, probe, map[bool]eject.Result{true: eject.Answered, false: eject.Lost}[probe.Control])
+		}
+		now = now.Add(100 * time.Millisecond)
+	}
+	return d
+}
+
+// TestSampleOfFloods looks for attempts to an endpoint in a large flood: to one
+// other endpoint, and to many others.
+func TestSampleOfFloods(t *testing.T) {
+	for _, others := range []int{1, 20_000} {
+		t.Run(fmt.Sprintf("%d endpoints", others), func(t *testing.T) {
+			at := func(n int) netip.AddrPort {
+				return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}), 80)
+			}
+			found := 0
+			const walks = 20
+			for range walks {
+				s := newSample()
+				for i := range 100_000 {
+					s.add(attempt{client: at(i), endpoint: at(1 + i%others), id: uint32(i)})
+				}
+				for i := range 2 * maxAttemptsOf {
+					s.add(attempt{client: at(i), endpoint: at(0), id: uint32(i)})
+				}
+				if n := len(s.set()); n > maxAttempts {
+					t.Fatalf("%d attempts, want at most %d", n, maxAttempts)
+				}
+				for a := range s.set() {
+					if a.endpoint == at(0) {
+						found++
+					}
+				}
+			}
+			want := walks * maxAttemptsOf
+			if others > 1 {
+				want = walks * maxAttemptsOf * maxAttempts / (100_000 + maxAttemptsOf) / 3
+			}
+			if found < want || found > walks*maxAttemptsOf {
+				t.Errorf("%d attempts to the endpoint in %d walks, want at least %d", found, walks, want)
+			}
+		})
+	}
+}
