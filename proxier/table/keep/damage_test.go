@@ -1,7 +1,6 @@
 package keep_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -75,43 +74,6 @@ func TestDamages(t *testing.T) {
 		}
 		t.Run(commands, func(t *testing.T) { test(t, true, kind, whole) })
 		t.Run("without counts/"+commands, func(t *testing.T) { test(t, false, kind, whole) })
-	}
-}
-
-// On a kernel that does not report numbers of rows, verification finds a set
-// that was flushed, also if the rows that were samples are gone: those of rules
-// in ports, and those of no owner in hosts.
-func TestFlushedSetWithoutCounts(t *testing.T) {
-	const rules = 12
-	for _, command := range []string{"flush map ip firewall ports", "flush set ip firewall hosts"} {
-		for _, stays := range []int{0, rules / 2, rules - 1} {
-			t.Run(fmt.Sprint(command, " ", stays), func(t *testing.T) {
-				t.Parallel()
-				f := newFirewall(t)
-				f.kernel.NoCounts = true
-				for i := range rules {
-					f.node = append(f.node, allow(0).from(fmt.Sprint("10.0.0.", i)).rows[1])
-					f.set(fmt.Sprint("rule-", i), allow(uint16(1000+i)).from(fmt.Sprint("10.0.1.", i)))
-				}
-				f.sync(t)
-				f.node = f.node[stays:][:1]
-				for i := range rules {
-					f.set(fmt.Sprint("rule-", i), nil)
-				}
-				f.set(fmt.Sprint("rule-", stays), allow(uint16(1000+stays)))
-				f.sync(t)
-				if err := f.Verify(); err != nil {
-					t.Error(err)
-				}
-				tabletest.LoadNFT(t, command)
-				var d *keep.Damage
-				if err := f.Verify(); !errors.As(err, &d) || d.Kind != keep.DamagedRows {
-					t.Errorf("got %v, want damage of kind %s", err, keep.DamagedRows)
-				}
-				f.mustCheck(t)
-				f.check(t)
-			})
-		}
 	}
 }
 

@@ -67,26 +67,6 @@ func TestFlushedRuleset(t *testing.T) {
 	}
 }
 
-// So many chains on demand may be unused that everything is written.
-func TestManyUnusedChains(t *testing.T) {
-	t.Parallel()
-	f := newServing(t)
-	for rate := range 1002 {
-		f.set(fmt.Sprint(rate), allow(uint16(1000+rate)).limited(100+rate))
-	}
-	f.sync(t)
-	for name := range f.rules {
-		if name != "web" && name != "ssh" {
-			f.set(name, nil)
-		}
-	}
-	f.sync(t)
-	f.check(t)
-	if s := f.Stats(); s.RewriteCauses[keep.RewriteUnused] != 1 {
-		t.Errorf("got rewrites %v, want one because of unused chains", s.RewriteCauses)
-	}
-}
-
 // A table that no packet uses is written in several transactions. The last one
 // adds the base chains, so that packets meet nothing or everything.
 func TestColdStart(t *testing.T) {

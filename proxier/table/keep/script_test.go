@@ -31,7 +31,7 @@ func TestScripts(t *testing.T) {
 			"before":  func(_ string, nft ...string) { e.answers = append(e.answers, other(lines(nft))) },
 			"fail":    func(words ...string) { e.answers = append(e.answers, e.fault(strings.Join(words, " "))...) },
 			"lose":    func(_ ...string) { e.answers = append(e.answers, errLost) },
-			"rule":    e.setRule, "node": e.setNode, "sets": e.setSets, "retry": e.setRetry,
+			"rule":    e.setRule, "rules": e.setRules, "node": e.setNode, "sets": e.setSets, "retry": e.setRetry,
 			"limit": func(args ...string) error {
 				_, err := script.SetFields(&e.limits, args)
 				return err
@@ -118,6 +118,19 @@ func (e *engine) setRule(name string, words ...string) error {
 	r := e.set(name, nil)
 	c, err := e.content(words, r)
 	r.wants = c
+	return err
+}
+
+// setRules sets a rule for each number, in which * stands for the number:
+//
+//	rules 1..9 100* from 10.0.0.*
+func (e *engine) setRules(numbers string, words ...string) error {
+	var first, last int
+	_, err := fmt.Sscanf(numbers, "%d..%d", &first, &last)
+	for n := first; n <= last && err == nil; n++ {
+		wants := strings.ReplaceAll(strings.Join(words, " "), "*", strconv.Itoa(n))
+		err = e.setRule(fmt.Sprint("rule-", n), strings.Fields(wants)...)
+	}
 	return err
 }
 
