@@ -61,12 +61,14 @@ func TestScripts(t *testing.T) {
 				"resync":  s.each(func(l *syncLoop) { l.attempt("Resync", l.table.Resync) }),
 				"check":   s.each((*syncLoop).check),
 				"request": s.request, "query-patience": func(d time.Duration) { s.p.patience = d },
-				"fail":     func(family string, once ...string) { s.faults[family].set(unix.ENOMEM, len(once) > 0, nil) },
+				"fail": func(family string, once ...string) {
+					s.faults[family].set(unix.ENOMEM, len(once) > 0, nil)
+				},
 				"hang":     func(family string) { s.faults[family].set(nil, false, make(chan struct{})) },
 				"work":     func(family string) { s.faults[family].set(nil, false, nil) },
-				"patience": s.setPatience, "commits": s.commits, "handover": s.handover, "node": s.node, "query": s.query,
-				"ports": ports, "status": s.status, "health": s.health, "events": s.events, "metrics": s.metrics,
-				"history": s.history,
+				"patience": s.setPatience, "commits": s.commits, "handover": s.handover, "node": s.node,
+				"query": s.query, "ports": ports, "status": s.status, "health": s.health, "events": s.events,
+				"metrics": s.metrics, "history": s.history,
 			}), nil
 		},
 	})

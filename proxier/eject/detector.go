@@ -355,8 +355,8 @@ func (d *Detector) Ports(f nft.Family) (all []Port) {
 	return all
 }
 
-// Changed returns the service ports whose ejections changed and were not Applied
-// since, sorted.
+// Changed returns the service ports whose ejections changed and were not
+// Applied since, sorted.
 func (d *Detector) Changed() []Port { return slices.SortedFunc(maps.Keys(d.changed), Port.Compare) }
 
 // Applied records that a table has the Ejections of a service port.

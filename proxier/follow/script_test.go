@@ -62,9 +62,10 @@ func TestScripts(t *testing.T) {
 		s := newStory(e.T)
 		return script.Steps(map[string]any{
 			"start": s.start, "apply": s.apply, "delete": s.delete, "slice": s.slice, "node": s.node,
-			"sync": func() { tabletest.Sync(s.t, s.table) }, "rewrite": s.rewrite, "check": s.check, "metrics": s.showMetrics,
-			"pass":  func(d time.Duration) { time.Sleep(d); synctest.Wait() },
-			"flows": s.take(&s.flows), "checks": s.take(&s.checks), "ports": s.take(&s.ports),
+			"sync": func() { tabletest.Sync(s.t, s.table) }, "rewrite": s.rewrite, "check": s.check,
+			"metrics": s.showMetrics,
+			"pass":    func(d time.Duration) { time.Sleep(d); synctest.Wait() },
+			"flows":   s.take(&s.flows), "checks": s.take(&s.checks), "ports": s.take(&s.ports),
 			"resets": s.take(&s.removals), "missing": s.missing,
 			"hold": s.setHold, "release": s.release, "serves": s.serves, "commit": s.commit,
 		}), nil

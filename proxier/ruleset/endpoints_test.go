@@ -15,7 +15,8 @@ import (
 // endpointsFrom parses endpoints that are separated by spaces. Each is
 // last-byte[@node][,conditions][,word]…: r means ready, s serving, t
 // terminating, z:a a hint for zone a, n:x a hint for node x, e:a the source a,
-// w:2 weight 2, p:81 port 81, p:udp/81 and p:name/81 another protocol or name, p: no port.
+// w:2 weight 2, p:81 port 81, p:udp/81 and p:name/81 another protocol or name,
+// p: no port.
 func endpointsFrom(specs string) []*cluster.Endpoint {
 	var out []*cluster.Endpoint
 	for _, spec := range strings.Fields(specs) {

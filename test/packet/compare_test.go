@@ -38,8 +38,8 @@ func (s *story) signal(node string) {
 	s.proxy(node).process.Signal(syscall.SIGTERM)
 }
 
-// interrupt writes the objects of files, starts the proxies that do not run, and
-// kills all after a random time: interrupt TIME FILE...
+// interrupt writes the objects of files, starts the proxies that do not run,
+// and kills all after a random time: interrupt TIME FILE...
 func (s *story) interrupt(within time.Duration, files ...string) {
 	for _, file := range files {
 		s.apply(s.script.ReadFile(file))

@@ -55,7 +55,8 @@ type tracing struct {
 	log     string // file
 }
 
-// startTrace starts `nftproxy trace` on node1 and waits until it traces packets.
+// startTrace starts `nftproxy trace` on node1 and waits until it traces
+// packets.
 func (c *cluster) startTrace(t testing.TB, args ...string) *tracing {
 	t.Helper()
 	cmd := c.nftproxy(t, append([]string{"trace", "-o", "json"}, args...)...)

@@ -246,8 +246,8 @@ func usedBalancers(lines []listing.Line) map[string]bool {
 }
 
 // canonical returns the lines without what depends on the past, such as clients
-// of session affinity and balancers that no frontend uses, and without timeouts,
-// which depend on sysctls of the namespace. All lines are sorted.
+// of session affinity and balancers that no frontend uses, and without
+// timeouts, which depend on sysctls of the namespace. All lines are sorted.
 func canonical(lines []listing.Line) (all []string) {
 	used := usedBalancers(lines)
 	for _, l := range lines {
