@@ -19,28 +19,50 @@ import (
 )
 
 // kernelListing returns the canonical listing of the table in the kernel.
-func (e *engine) kernelListing(f nft.Family) []string {
-	return canonical(tabletest.NFT(e.t, "", "list", "table", f.String(), ruleset.TableName))
+func (e *engine) kernelListing(f nft.Family) []listed.Line {
+	return canonical(f, tabletest.NFT(e.t, "", "--stateless", "list", "table", f.String(), ruleset.TableName))
 }
 
 // loadedListing returns the canonical listing of a table after nft has loaded
 // it into an empty namespace.
-func loadedListing(f nft.Family, text string) ([]string, error) {
-	cmd := exec.Command("sh", "-c", "nft -f - && nft list table "+f.String()+" "+ruleset.TableName)
+func loadedListing(f nft.Family, text string) ([]listed.Line, error) {
+	cmd := exec.Command("sh", "-c", "nft -f - && nft --stateless list table "+f.String()+" "+ruleset.TableName)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	cmd.Stdin = strings.NewReader(text)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("load a table with nft: %w\n%s\n%s", err, out, text)
 	}
-	return canonical(string(out)), nil
+	return canonical(f, string(out)), nil
 }
 
-// without returns a listing without some sets. `unused` stands for balancers
-// and affinity sets that nothing refers to, `affinity` for chains of session
-// affinity, whose rules can have another order, and for the reserved ids, and
-// `takeover` for copies of base chains.
-func without(listing []string, except ...string) []string {
+var elementComments = regexp.MustCompile(` comment "[^"]*"( :|$)`)
+
+// canonical sorts the lines of a listing: the order of objects and elements
+// depends on the order of writing. The rules of a chain get numbers. Comments
+// of elements are removed.
+func canonical(f nft.Family, listing string) []listed.Line {
+	all, rule := listed.Parse(f.String(), listing), 0
+	for i := range all {
+		switch l := &all[i]; {
+		case l.Element:
+			l.Text = elementComments.ReplaceAllString(l.Text, "$1")
+		case l.Text == "":
+			rule = 0
+		case strings.HasPrefix(l.Object, "chain "):
+			rule++
+			l.Text = fmt.Sprintf("%03d %s", rule, l.Text)
+		}
+	}
+	slices.SortFunc(all, func(a, b listed.Line) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(all) // while a set grows, the kernel can list an element twice
+}
+
+// without returns the lines of a listing without some sets. `unused` stands for
+// balancers and affinity sets that nothing refers to, `affinity` for chains of
+// session affinity, whose rules can have another order, and for the reserved
+// ids, and `takeover` for copies of base chains.
+func without(listing []listed.Line, except ...string) (lines []string) {
 	var prefixes []string
 	for _, name := range except {
 		switch name {
@@ -51,104 +73,45 @@ func without(listing []string, except ...string) []string {
 		case "takeover":
 			prefixes = append(prefixes, "chain takeover-")
 		default:
-			prefixes = append(prefixes, "set "+name+" {")
+			prefixes = append(prefixes, "set "+name+" ")
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(listing), func(block string) bool {
-		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(block, p) })
-	})
+	for _, l := range listing {
+		if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(l.Object+" ", p) }) {
+			lines = append(lines, l.String())
+		}
+	}
+	return lines
 }
 
 var (
-	elementComments = regexp.MustCompile(` comment "[^"]*"( :|,| \}|$)`)
-	expirations     = regexp.MustCompile(` expires \w+`)
-	counted         = regexp.MustCompile(`\bpackets \d+ bytes \d+\b`)
-)
-
-// canonical splits a listing into blocks, one for each counter, set and chain.
-// It sorts the blocks and their elements, whose order depends on the order of
-// writing, and removes comments and expiration times of elements, and the
-// values of counters.
-func canonical(listing string) []string {
-	var blocks []string
-	listing = counted.ReplaceAllString(listing, "")
-	const header = "comment \"rules for kube-proxy\"\n"
-	listing = strings.Replace(strings.ReplaceAll(listing, "\n\t}\n", "\n\t}\x00"), header, header+"\x00", 1)
-	for _, block := range strings.Split(listing, "\x00") {
-		head, elements, ok := strings.Cut(block, "elements = {")
-		if ok {
-			elements, tail, _ := strings.Cut(elements, "}")
-			var list []string
-			for _, e := range strings.Split(elements, ",") {
-				e = strings.TrimSpace(e)
-				e = elementComments.ReplaceAllString(e, "$1")
-				list = append(list, expirations.ReplaceAllString(e, ""))
-			}
-			slices.Sort(list)
-			list = slices.Compact(list) // while a set grows, the kernel can list an element twice
-			block = head + "elements = {\n" + strings.Join(list, "\n") + "}" + tail
-		}
-		blocks = append(blocks, strings.TrimSpace(block))
-	}
-	slices.Sort(blocks)
-	return blocks
-}
-
-// difference returns the blocks that are in one of two listings only.
-func difference(want, got []string) string {
-	var s strings.Builder
-	for _, b := range want {
-		if !slices.Contains(got, b) {
-			s.WriteString("- " + b + "\n")
-		}
-	}
-	for _, b := range got {
-		if !slices.Contains(want, b) {
-			s.WriteString("+ " + b + "\n")
-		}
-	}
-	return s.String()
-}
-
-var (
-	classMapBlock    = regexp.MustCompile(`^map [a-z-]+-classes {`)
-	classData        = regexp.MustCompile(`: ([0-9a-f]+:[0-9a-f]+)`)
-	balancerRow      = regexp.MustCompile(`\n([0-9a-f]+:[0-9a-f]+) : goto ([a-z-]+-\d+)\b`)
-	affinitySetBlock = regexp.MustCompile(`^set (sticky-clients-\d+) {`)
+	classMap    = regexp.MustCompile(`^map [a-z-]+-classes$`)
+	balancerRow = regexp.MustCompile(`^([0-9a-f]+:[0-9a-f]+) : goto ([a-z-]+-\d+)$`)
+	affinitySet = regexp.MustCompile(`@(sticky-clients-\d+) `)
 )
 
 // withoutIdle returns a listing without the balancers that no row refers to
 // and the affinity sets that no rule refers to. A Table keeps them for the
 // next Service.
-func withoutIdle(listing []string) []string {
-	all := strings.Join(listing, "\n") + "\n"
-	used := make(map[string]bool) // classes
-	for _, block := range listing {
-		if classMapBlock.MatchString(block) {
-			for _, m := range classData.FindAllStringSubmatch(block, -1) {
-				used[m[1]] = true
-			}
+func withoutIdle(listing []listed.Line) []listed.Line {
+	used, idle := make(map[string]bool), make(map[string]bool) // classes and sets; chains
+	for _, l := range listing {
+		if _, class, ok := strings.Cut(l.Text, " : "); ok && classMap.MatchString(l.Object) {
+			used[class] = true
+		}
+		if m := affinitySet.FindStringSubmatch(l.Text); m != nil {
+			used["set "+m[1]] = true
 		}
 	}
-	idle := make(map[string]bool) // headers of chains
-	listing = slices.Clone(listing)
-	for i, block := range listing {
-		listing[i] = balancerRow.ReplaceAllStringFunc(block, func(row string) string {
-			m := balancerRow.FindStringSubmatch(row)
-			if used[m[1]] {
-				return row
-			}
-			idle["chain "+m[2]+" {"] = true
-			return ""
-		})
-	}
-	return slices.DeleteFunc(listing, func(block string) bool {
-		if m := affinitySetBlock.FindStringSubmatch(block); m != nil {
-			return !strings.Contains(all, "@"+m[1]+" ")
+	listing = slices.DeleteFunc(slices.Clone(listing), func(l listed.Line) bool {
+		m := balancerRow.FindStringSubmatch(l.Text)
+		if m == nil || used[m[1]] {
+			return strings.HasPrefix(l.Object, "set sticky-clients-") && !used[l.Object]
 		}
-		head, _, _ := strings.Cut(block, "\n")
-		return idle[head]
+		idle["chain "+m[2]] = true
+		return true
 	})
+	return slices.DeleteFunc(listing, func(l listed.Line) bool { return idle[l.Object] })
 }
 
 // checkWanted fails the test if the table in the kernel is not the wanted one.
@@ -167,13 +130,13 @@ func (e *engine) differenceToWanted(t *table.Table, except ...string) (string, e
 		return "", err
 	}
 	diff := ""
-	for range 3 { // while a set grows, the kernel can leave out elements
+	for range 3 { // while a set grows, the kernel can list it without some elements
 		want, err := loadedListing(t.Family(), text.String())
 		if err != nil {
 			return "", err
 		}
 		got := without(e.kernelListing(t.Family()), append(except, "unused")...)
-		if diff = difference(without(want, except...), got); diff == "" {
+		if diff = listed.Difference(without(want, except...), got); diff == "" {
 			break
 		}
 	}

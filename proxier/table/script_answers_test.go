@@ -501,11 +501,11 @@ func (e *engine) listing(s *script.Script, file string, except ...string) error 
 // reference writes a listing in the same form to a file, after nft has loaded a
 // table into an empty namespace: reference table.nft want.
 func (e *engine) reference(s *script.Script, from, to string, except ...string) error {
-	blocks, err := loadedListing(e.families[0], s.ReadFile(from))
+	all, err := loadedListing(e.families[0], s.ReadFile(from))
 	if err != nil {
 		return err
 	}
-	text := strings.Join(without(blocks, except...), "\n") + "\n"
+	text := strings.Join(without(all, except...), "\n") + "\n"
 	return os.WriteFile(s.MkAbs(to), []byte(text), 0o600)
 }
 
