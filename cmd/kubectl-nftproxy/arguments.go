@@ -17,8 +17,8 @@ const (
 	defaultSelector  = "k8s-app=kube-proxy"
 )
 
-// overviewTimeout is how long status, doctor, version and history wait for a
-// node.
+// overviewTimeout is how long status, doctor, version, history and top wait for
+// a node. Commands that repeat their output have no limit.
 const overviewTimeout = 30 * time.Second
 
 // arguments are the arguments of the plugin.
@@ -134,13 +134,13 @@ func (a *arguments) manyNodes() bool {
 
 // isOverview reports whether the verb runs on all nodes by default. It is fast.
 func (a *arguments) isOverview() bool {
-	return slices.Contains([]string{"status", "doctor", "version", "history"}, a.command[0])
+	return slices.Contains([]string{"status", "doctor", "version", "history", "top"}, a.command[0])
 }
 
 // withTimeout returns a context for the command on one node.
 func (a *arguments) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := a.nodeTimeout
-	if limit == 0 && a.isOverview() {
+	if limit == 0 && a.isOverview() && !a.watches() && (a.manyNodes() || a.command[0] != "top") {
 		limit = overviewTimeout
 	}
 	if limit == 0 {
@@ -164,6 +164,8 @@ func (a *arguments) summary() func(stdout io.Writer, pods []pod, answers []answe
 		return printSummary
 	case a.command[0] == "history":
 		return printHistory
+	case a.command[0] == "top":
+		return printTop
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ Verbs:
   version    version of nftproxy; on all nodes by default
   services   Services that nftproxy serves
   history    what changed, when and why; on all nodes by default
+  top        connections now, by Service and endpoint; on all nodes by default
   explain    where a connection goes, and why
   trace      rules that real packets pass
   flows      connections to each endpoint
@@ -25,9 +26,9 @@ Flags:
       --all-nodes        run the verb on all nodes with a pod of nftproxy
       --node-timeout TIME
                          time to wait for each node (default 30s for status,
-                         doctor, version and history, none for other verbs)
+                         doctor, version, history and top, none for other verbs)
   -n, --namespace NAME   namespace of the DaemonSet (default kube-system); after
-                         services, explain, history, trace and flows, the
+                         services, explain, history, top, trace and flows, the
                          namespace of the Service
   -l, --selector LABELS  labels of the pods (default k8s-app=kube-proxy)
       --help, --version
@@ -37,8 +38,9 @@ The flags of kubectl that select a cluster and a user work too: --kubeconfig,
 --certificate-authority, --client-certificate, --client-key, --tls-server-name,
 --insecure-skip-tls-verify and --request-timeout.
 
-On several nodes, status prints a table with a row for each node, and history one
-table of the changes of all nodes. The output of other verbs, and of these with
+On several nodes, status prints a table with a row for each node, and history and
+top one table of all nodes. top then ends; with one --node, it repeats its table
+each second. The output of other verbs, and of these with
 -o text, follows a line "NODE name" for each node.
 With -o json or -o yaml, it is one object with a field for each node.
 
@@ -52,6 +54,8 @@ namespace of the DaemonSet.
 Examples:
   kubectl nftproxy status
   kubectl nftproxy history web -n shop --since 10m
+  kubectl nftproxy top --sort unanswered
+  kubectl nftproxy top web -n shop --node worker-1
   kubectl nftproxy doctor --node worker-1,worker-2
   kubectl nftproxy explain svc/default/web --from outside --node worker-1
   kubectl nftproxy services -o json --all-nodes

@@ -9,7 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// PortName identifies a service port of TCP.
+// PortName identifies a service port.
 type PortName struct {
 	cluster.ServiceName
 	Port string
@@ -30,20 +30,54 @@ func (d *desired) port(name PortName) *portState {
 	return s.ports[i]
 }
 
+// portAt returns the service port to which clients connect with a destination,
+// nil if there is none.
+func (d *desired) portAt(destination netip.AddrPort, protocol cluster.Protocol) *portState {
+	f := ruleset.Frontend{Addr: destination.Addr(), Port: destination.Port(), Proto: protocol}
+	p := d.claims.owner(f)
+	if p == nil {
+		f.Addr = netip.Addr{} // a NodePort
+		p = d.claims.owner(f)
+	}
+	if p == nil || p.service.spec == nil {
+		return nil
+	}
+	return p
+}
+
+// PortAt returns the service port to which clients connect with a destination.
+// ok is false if there is none.
+func (t *Table) PortAt(destination netip.AddrPort, protocol cluster.Protocol) (name PortName, ok bool) {
+	p := t.desired.portAt(destination, protocol)
+	if p == nil {
+		return PortName{}, false
+	}
+	return PortName{p.service.name, p.port.Name}, true
+}
+
 // Ejectable returns the service port of TCP to which clients connect with a
 // destination. ok is false if there is none, or if its endpoints are never
 // ejected.
 func (t *Table) Ejectable(destination netip.AddrPort) (name PortName, ok bool) {
-	p := t.desired.claims.owner(ruleset.Frontend{
-		Addr: destination.Addr(), Port: destination.Port(), Proto: cluster.TCP,
-	})
-	if p == nil {
-		p = t.desired.claims.owner(ruleset.Frontend{Port: destination.Port(), Proto: cluster.TCP})
-	}
-	if p == nil || p.service.spec == nil || p.service.spec.NoEject {
+	p := t.desired.portAt(destination, cluster.TCP)
+	if p == nil || p.service.spec.NoEject {
 		return PortName{}, false
 	}
 	return PortName{p.service.name, p.port.Name}, true
+}
+
+// Ejected returns the endpoints that plans in the kernel leave out.
+func (t *Table) Ejected() map[PortName][]netip.AddrPort {
+	all := make(map[PortName][]netip.AddrPort)
+	for p := range t.desired.ejections {
+		if plan := p.plan(); plan != nil && plan.Ejected != nil {
+			name := PortName{p.service.name, p.port.Name}
+			for _, e := range plan.Ejected.All() {
+				all[name] = append(all[name], e.Endpoint)
+			}
+		}
+	}
+	return all
 }
 
 // Usable are the endpoints that the kernel has for a service port of TCP, by

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,8 @@ const Name = "nftproxy"
 type Config struct {
 	Version        string
 	Stdout, Stderr io.Writer
+
+	terminal terminal // Stdout without escapes
 }
 
 // exitError is an error with an exit code. Without err, nothing is printed: the
@@ -41,6 +44,8 @@ func (e exitError) Unwrap() error { return e.err }
 // answer, 1 after an error, 2 after an error of the command line, or that which
 // the help of the command names.
 func Main(config Config, args []string) int {
+	t, _ := config.Stdout.(*os.File)
+	config.terminal = terminal{t}
 	config.Stdout, config.Stderr = printable.NewWriter(config.Stdout), printable.NewWriter(config.Stderr)
 	root := newRoot(config)
 	root.SetArgs(args)
@@ -78,7 +83,7 @@ func newRoot(config Config) *cobra.Command {
 	root.AddCommand(newCheck(), newDiff(), newDocs(config.Version), newDoctor(config.Version), newExplain(), newFlows(),
 		newHistory(),
 		newServices(),
-		newStatus(config.Version), newTrace(), newVersion(config.Version))
+		newStatus(config.Version), newTop(config.terminal), newTrace(), newVersion(config.Version))
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

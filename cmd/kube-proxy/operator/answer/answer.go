@@ -40,24 +40,36 @@ type Config struct {
 type Answers struct {
 	config Config
 	routes *route.Routes
+	meter  *meter
 }
 
 // New returns the Answers of a proxy in the network namespace of the calling
 // thread.
 func New(config Config) (*Answers, error) {
 	routes, err := route.Open()
-	return &Answers{config, routes}, err
+	if err != nil {
+		return nil, err
+	}
+	meter, err := newMeter()
+	if err != nil {
+		routes.Close()
+		return nil, err
+	}
+	return &Answers{config, routes, meter}, nil
 }
 
-// Close closes the connection to the kernel.
-func (a *Answers) Close() { a.routes.Close() }
+// Close closes the connections to the kernel, after the questions have ended.
+func (a *Answers) Close() {
+	a.routes.Close()
+	a.meter.close()
+}
 
 // Pages returns all questions with their answers.
 func (a *Answers) Pages() []socket.Page {
 	return []socket.Page{
 		Status.AnsweredBy(a.status), Services.AnsweredBy(a.services), Diff.AnsweredBy(a.diff),
 		Explain.AnsweredBy(a.explain), History.AnsweredBy(a.history), Names.AnsweredBy(a.names),
-		Nodes.AnsweredBy(a.nodes),
+		Nodes.AnsweredBy(a.nodes), Top.AnsweredBy(a.top),
 	}
 }
 

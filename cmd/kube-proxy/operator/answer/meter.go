@@ -1,0 +1,127 @@
+package answer
+
+import (
+	"context"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"github.com/nftproxy/nftproxy/cmd/top"
+	"github.com/nftproxy/nftproxy/conntrack"
+	"github.com/nftproxy/nftproxy/proxier/table"
+)
+
+const (
+	// minMeterPeriod is the period of walks. If they cost more, the period is
+	// meterShare times their CPU time: at most 5 % of a core, with a reserve
+	// for the questions to the tables and for the answers.
+	minMeterPeriod = time.Second
+	meterShare     = 22
+	// meterIdle is the time without a question after which the meter forgets.
+	meterIdle = 5 * time.Second
+)
+
+// meter walks through connection tracking while clients ask for snapshots, and
+// otherwise does nothing and has no memory. All clients get the same snapshots.
+type meter struct {
+	counter *conntrack.Counter
+	turn    chan struct{} // has a value while a question, or Close, uses the rest
+	idle    *time.Timer
+	began   bool // whether there was a first walk, which only finds what is not new
+	next    time.Time
+	last    *measure
+	number  int64 // of the last snapshot
+}
+
+// measure is a snapshot with all service ports.
+type measure struct {
+	top.Snapshot
+	ports   map[table.PortName]*top.ServicePort
+	changes map[place]time.Time
+}
+
+// place is an endpoint of a service port, or the service port itself.
+type place struct {
+	table.PortName
+	endpoint netip.AddrPort
+}
+
+func newMeter() (*meter, error) {
+	counter, err := conntrack.OpenCounter()
+	if err != nil {
+		return nil, err
+	}
+	m := &meter{counter: counter, turn: make(chan struct{}, 1)}
+	m.idle = time.AfterFunc(meterIdle, m.forget)
+	return m, nil
+}
+
+// close waits for the end of a question. Later ones wait for their contexts.
+func (m *meter) close() {
+	m.turn <- struct{}{}
+	m.idle.Stop()
+	m.counter.Close()
+}
+
+func (m *meter) forget() {
+	select {
+	case m.turn <- struct{}{}:
+		m.counter.Forget()
+		m.began, m.last = false, nil
+		<-m.turn
+	default: // a question will set the timer again
+	}
+}
+
+// latest returns a snapshot other than the one that the client has seen. name
+// makes it of the result of a walk.
+func (m *meter) latest(
+	ctx context.Context, seen int64, name func(context.Context, *conntrack.Count) (*measure, error),
+) (*measure, error) {
+	select {
+	case m.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() {
+		m.idle.Reset(meterIdle)
+		<-m.turn
+	}()
+	if m.last != nil && m.number != seen && time.Now().Before(m.next) {
+		return m.last, nil
+	}
+	if !m.began {
+		m.last = nil
+		if err := m.walk(ctx, func(*conntrack.Count) error { return nil }); err != nil {
+			return nil, err
+		}
+		m.began = true
+	}
+	select {
+	case <-time.After(time.Until(m.next)):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	err := m.walk(ctx, func(n *conntrack.Count) (err error) {
+		if m.last, err = name(ctx, n); err == nil {
+			m.number++
+			m.last.Number = m.number
+		}
+		return err
+	})
+	return m.last, err
+}
+
+// walk counts, and sets the time of the next walk. The cost of use belongs to
+// it.
+func (m *meter) walk(ctx context.Context, use func(*conntrack.Count) error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began, before := time.Now(), conntrack.ThreadTime()
+	n, err := m.counter.Count(ctx)
+	if err == nil {
+		err = use(n)
+	}
+	m.next = began.Add(max(minMeterPeriod, (conntrack.ThreadTime()-before)*meterShare))
+	return err
+}
