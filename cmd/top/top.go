@@ -14,8 +14,6 @@ import (
 
 // Snapshot is the connections to the service ports of a node.
 type Snapshot struct {
-	// Number identifies the snapshot among those of a proxy.
-	Number int64     `json:"number"`
 	Time   time.Time `json:"time"`
 	Sorted string    `json:"sortedBy"` // one of Keys
 	// Seconds is the time in which New and Replies were counted.
@@ -141,13 +139,13 @@ func Merge(nodes map[string]*Snapshot) *Snapshot {
 
 // Summary returns the total numbers.
 func (s *Snapshot) Summary() string {
-	text := fmt.Sprintf("%d connections to %d service ports, %.1f new/s, %.1f replies/s, %d unanswered",
-		s.Total.Connections, s.Selected, s.Total.New, s.Total.Replies, s.Total.Unanswered)
+	text := fmt.Sprintf("service ports: %d, connections: %d, new/s: %.1f, replies/s: %.1f, unanswered: %d",
+		s.Selected, s.Total.Connections, s.Total.New, s.Total.Replies, s.Total.Unanswered)
 	if s.Total.Ejected > 0 {
-		text += fmt.Sprintf(", %d endpoints ejected", s.Total.Ejected)
+		text += fmt.Sprintf(", ejected endpoints: %d", s.Total.Ejected)
 	}
 	if s.Others > 0 {
-		text += fmt.Sprintf("; %d to others", s.Others)
+		text += fmt.Sprintf("; connections to no Service: %d", s.Others)
 	}
 	return text
 }

@@ -2,6 +2,7 @@ package operator_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,6 +72,10 @@ var example = regexp.MustCompile(`(?m)^    # nftproxy .*\n(\n?    [^#].*\n)*`)
 // of a check.
 func output(t *testing.T, command, dir string) string {
 	t.Helper()
+	if strings.HasPrefix(command, "top") {
+		track(t, 4, "10.244.1.5:8080", "--state", "ESTABLISHED", "--status", "SEEN_REPLY,ASSURED")
+		track(t, 2, "10.244.2.5:8080", "--state", "SYN_SENT")
+	}
 	if strings.HasPrefix(command, "trace") {
 		client := exec.Command("bash", "-c", "while sleep .1; do exec 3<>/dev/tcp/10.96.0.10/80; done")
 		client.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -98,6 +103,20 @@ func output(t *testing.T, command, dir string) string {
 	return lines.String()
 }
 
+// track adds n connections to an endpoint of shop/web to connection tracking.
+func track(t *testing.T, n int, endpoint string, state ...string) {
+	t.Helper()
+	for i := range n {
+		client := exec.Command("conntrack", append([]string{
+			"--create", "--proto", "tcp", "--timeout", "600", "--src", "10.244.1.9", "--sport", fmt.Sprint(40000 + 10*n + i),
+			"--dst", "10.96.0.10", "--dport", "80", "--dst-nat", endpoint,
+		}, state...)...)
+		if out, err := client.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+}
+
 // manifestsDir is the folder of manifests in the examples.
 const manifestsDir = "/etc/services.d"
 
@@ -108,6 +127,8 @@ var varying = []struct {
 	{regexp.MustCompile(`process \d+`), "process 4711"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:]+(Z|[+-][\d:]+)`), "2026-01-01T12:00:07Z"},
 	{regexp.MustCompile(`^    [\d:]+\.\d+ `), "    12:00:07.123 "},
+	{regexp.MustCompile(`^    \d\d:\d\d:\d\d `), "    12:00:07 "},
+	{regexp.MustCompile(` \d+s ago`), " 3s ago"},
 	{regexp.MustCompile(`\d+ of MAX connections \(\d+ %\)`), "1234 of 262144 connections (0 %)"},
 	{regexp.MustCompile(`Z \([\d.]+m?s\)`), "Z (2h12m)"},
 	{regexp.MustCompile(`[\d.]+m?s ago, took [\d.]+[µm]?s`), "3s ago, took 1.23ms"},

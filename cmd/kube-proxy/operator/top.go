@@ -125,9 +125,8 @@ func (f *topFlags) watchTop(cmd *cobra.Command, q answer.TopQuery) error {
 			return err
 		}
 		var text bytes.Buffer
-		wait := 0 * time.Second // the proxy waits for the next count
+		wait := 0 * time.Second // the proxy waits for the next walk
 		if err == nil {
-			q.Seen = s.Number
 			seen.add(s)
 			f.layout().Print(&text, s)
 		} else {
@@ -167,6 +166,6 @@ func (w *watched) add(s *top.Snapshot) {
 
 // String returns the summary for the end.
 func (w watched) String() string {
-	return fmt.Sprintf("in %.0f s: %.0f new connections, %.0f got their first answer; at most %d unanswered and %d "+
-		"endpoints ejected at a time", w.seconds, w.fresh, w.replies, w.unanswered, w.ejected)
+	return fmt.Sprintf("in %.0f s: new connections: %.0f, first answers: %.0f, at most unanswered: %d, "+
+		"at most ejected endpoints: %d", w.seconds, w.fresh, w.replies, w.unanswered, w.ejected)
 }

@@ -22,15 +22,14 @@ const (
 )
 
 // meter walks through connection tracking while clients ask for snapshots, and
-// otherwise does nothing and has no memory. All clients get the same snapshots.
+// otherwise does nothing and has no memory.
 type meter struct {
 	counter *conntrack.Counter
 	turn    chan struct{} // has a value while a question, or Close, uses the rest
 	idle    *time.Timer
 	began   bool // whether there was a first walk, which only finds what is not new
-	next    time.Time
+	walkAt  time.Time
 	last    *measure
-	number  int64 // of the last snapshot
 }
 
 // measure is a snapshot with all service ports.
@@ -73,11 +72,12 @@ func (m *meter) forget() {
 	}
 }
 
-// latest returns a snapshot other than the one that the client has seen. name
-// makes it of the result of a walk.
-func (m *meter) latest(
-	ctx context.Context, seen int64, name func(context.Context, *conntrack.Count) (*measure, error),
+// next returns the snapshot of the next walk. All clients that wait for it get
+// the same. name makes it of the result of a walk.
+func (m *meter) next(
+	ctx context.Context, name func(context.Context, *conntrack.Count) (*measure, error),
 ) (*measure, error) {
+	asked := time.Now()
 	select {
 	case m.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -87,7 +87,7 @@ func (m *meter) latest(
 		m.idle.Reset(meterIdle)
 		<-m.turn
 	}()
-	if m.last != nil && m.number != seen && time.Now().Before(m.next) {
+	if m.last != nil && m.last.Time.After(asked) {
 		return m.last, nil
 	}
 	if !m.began {
@@ -98,15 +98,12 @@ func (m *meter) latest(
 		m.began = true
 	}
 	select {
-	case <-time.After(time.Until(m.next)):
+	case <-time.After(time.Until(m.walkAt)):
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	err := m.walk(ctx, func(n *conntrack.Count) (err error) {
-		if m.last, err = name(ctx, n); err == nil {
-			m.number++
-			m.last.Number = m.number
-		}
+		m.last, err = name(ctx, n)
 		return err
 	})
 	return m.last, err
@@ -122,6 +119,6 @@ func (m *meter) walk(ctx context.Context, use func(*conntrack.Count) error) erro
 	if err == nil {
 		err = use(n)
 	}
-	m.next = began.Add(max(minMeterPeriod, (conntrack.ThreadTime()-before)*meterShare))
+	m.walkAt = began.Add(max(minMeterPeriod, (conntrack.ThreadTime()-before)*meterShare))
 	return err
 }

@@ -21,23 +21,22 @@ import (
 
 // Top asks for the connections to service ports. Without connections, a service
 // port is listed only if the query names its Service, or if an endpoint is
-// ejected. The first answer takes a second.
+// ejected. The answer is of the next walk.
 var Top = socket.Question[TopQuery, top.Snapshot]{
 	Path: "/v1/top",
 	Format: func(q TopQuery) url.Values {
 		return url.Values{
 			"namespace": {q.Namespace}, "name": {q.Name}, "sort": {q.Sort}, "limit": {strconv.Itoa(q.Limit)},
-			"endpoints": {strconv.FormatBool(q.Endpoints)}, "seen": {strconv.FormatInt(q.Seen, 10)},
+			"endpoints": {strconv.FormatBool(q.Endpoints)},
 		}
 	},
 	Parse: func(v url.Values) (q TopQuery, err error) {
 		q.ServiceName = cluster.ServiceName{Namespace: v.Get("namespace"), Name: v.Get("name")}
 		q.Sort = v.Get("sort")
-		var errs [3]error
-		q.Limit, errs[0] = strconv.Atoi(v.Get("limit"))
-		q.Endpoints, errs[1] = strconv.ParseBool(v.Get("endpoints"))
-		q.Seen, errs[2] = strconv.ParseInt(v.Get("seen"), 10, 64)
-		return q, errors.Join(errs[:]...)
+		var err1, err2 error
+		q.Limit, err1 = strconv.Atoi(v.Get("limit"))
+		q.Endpoints, err2 = strconv.ParseBool(v.Get("endpoints"))
+		return q, errors.Join(err1, err2)
 	},
 }
 
@@ -49,8 +48,6 @@ type TopQuery struct {
 	Limit int
 	// Endpoints adds the endpoints.
 	Endpoints bool
-	// Seen is the number of the last snapshot that the client has, or 0.
-	Seen int64
 }
 
 // top answers the question.
@@ -65,7 +62,7 @@ func (a *Answers) top(ctx context.Context, q TopQuery, yield func(*top.Snapshot)
 			return err
 		}
 	}
-	m, err := a.meter.latest(ctx, q.Seen, a.measure)
+	m, err := a.meter.next(ctx, a.measure)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,108 @@
+package top
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+var now = time.Date(2026, 1, 1, 12, 0, 7, 0, time.UTC)
+
+func sample() *Snapshot {
+	dead := Counts{Connections: 3, New: 1, Unanswered: 3, Ejected: 1, Changed: now.Add(-8 * time.Second)}
+	web := Counts{Connections: 1200, New: 12.34, Replies: 11.3}
+	both := web
+	both.Add(dead)
+	db := Counts{Connections: 7, New: 20, Replies: 20, Changed: now.Add(-3 * time.Hour)}
+	s := &Snapshot{Time: now, Sorted: "new", Selected: 3, Others: 2, ServicePorts: []ServicePort{
+		{Name: "warehouse/inventory:http", Counts: both, Endpoints: []Endpoint{
+			{netip.MustParseAddrPort("[fd00:244:1::5]:8080"), web}, {netip.MustParseAddrPort("10.244.2.5:8080"), dead},
+		}},
+		{Name: "shop/db", Counts: db},
+	}}
+	s.Total.Add(both)
+	s.Total.Add(db)
+	return s
+}
+
+// In a narrow terminal the names give way, then the last columns.
+func TestPrint(t *testing.T) {
+	for _, test := range []struct {
+		layout Layout
+		want   string
+	}{
+		{Layout{}, `
+12:00:07  service ports: 3, connections: 1210, new/s: 33.3, replies/s: 31.3, unanswered: 3, ejected endpoints: 1; connections to no Service: 2
+SERVICE PORT              CONNECTIONS  NEW/S  REPLIES/S  UNANSWERED  CHANGED  EJECTED
+warehouse/inventory:http  1203         13.3   11.3       3           8s ago   1
+  [fd00:244:1::5]:8080    1200         12.3   11.3       0           -        -
+  10.244.2.5:8080         3            1.0    0.0        3           8s ago   yes
+shop/db                   7            20.0   20.0       0           3h ago   -
+1 more service ports
+`},
+		{Layout{Width: 78, Height: 5}, `
+12:00:07  service ports: 3, connections: 1210, new/s: 33.3, replies/s: 31.3, u
+SERVICE PORT       CONNECTIONS  NEW/S  REPLIES/S  UNANSWERED  CHANGED  EJECTED
+…e/inventory:http  1203         13.3   11.3       3           8s ago   1
+  …244:1::5]:8080  1200         12.3   11.3       0           -        -
+… 3 more lines
+`},
+		{Layout{Width: 30, Height: 4}, `
+12:00:07  service ports: 3, co
+SERVICE PORT      CONNECTIONS 
+…/inventory:http  1203        
+… 4 more lines
+`},
+	} {
+		var b bytes.Buffer
+		test.layout.Print(&b, sample())
+		if got := "\n" + b.String(); got != test.want {
+			t.Errorf("%+v: got %s\nwant %s", test.layout, got, test.want)
+		}
+	}
+}
+
+func TestSort(t *testing.T) {
+	for key, want := range map[string]string{
+		"connections": "warehouse/inventory:http shop/db", "new": "shop/db warehouse/inventory:http",
+		"replies": "shop/db warehouse/inventory:http", "unanswered": "warehouse/inventory:http shop/db",
+		"changed": "warehouse/inventory:http shop/db", "ejected": "warehouse/inventory:http shop/db",
+		"name": "shop/db warehouse/inventory:http",
+	} {
+		s := sample()
+		Sort(s.ServicePorts, key)
+		var names []string
+		for _, p := range s.ServicePorts {
+			names = append(names, p.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: got %s, want %s", key, got, want)
+		}
+	}
+	if got := len(Keys()); got != 7 {
+		t.Errorf("got %d keys, want those of this test", got)
+	}
+}
+
+// The snapshots of two nodes are one table, in the order that both have.
+func TestMerge(t *testing.T) {
+	a, b := sample(), sample()
+	b.ServicePorts = b.ServicePorts[1:]
+	b.Time = now.Add(time.Second)
+	var text bytes.Buffer
+	Layout{Nodes: true}.Print(&text, Merge(map[string]*Snapshot{"a": a, "b": b}))
+	const want = `
+12:00:08  service ports: 2, connections: 2420, new/s: 66.7, replies/s: 62.6, unanswered: 6, ejected endpoints: 2; connections to no Service: 4
+SERVICE PORT              NODE  CONNECTIONS  NEW/S  REPLIES/S  UNANSWERED  CHANGED  EJECTED
+shop/db                   a     7            20.0   20.0       0           3h ago   -
+shop/db                   b     7            20.0   20.0       0           3h ago   -
+warehouse/inventory:http  a     1203         13.3   11.3       3           9s ago   1
+  [fd00:244:1::5]:8080    a     1200         12.3   11.3       0           -        -
+  10.244.2.5:8080         a     3            1.0    0.0        3           9s ago   yes
+`
+	if got := "\n" + text.String(); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
