@@ -28,11 +28,11 @@
 // is the only source of what happens to connections now: the package listens to
 // no events of connection tracking, because an event costs more than the
 // entry's part of many walks. The proxy walks through unanswered attempts, to
-// find endpoints that do not answer (Translated and Unanswered). A [Counter] walks
-// through all translated ones, and finds what is new, for a program that counts
-// connections by Service. An entry is
-// an attempt of a client only from the moment at which its first packet left
-// the last hook: packets that are dropped before are in no walk.
+// find endpoints that do not answer (Translated and Unanswered). A [Counter]
+// walks through all translated ones, and finds what is new, for a program that
+// counts connections by Service. An entry is an attempt of a client only from
+// the moment at which its first packet left the last hook: packets that are
+// dropped before are in no walk.
 //
 // # Scope
 //

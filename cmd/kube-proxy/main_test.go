@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
@@ -157,6 +159,61 @@ func TestWatch(t *testing.T) {
 			t.Errorf("%s: %v", command.verb, err)
 		}
 	}
+}
+
+// top repeats its table until the user interrupts it, and ends with a summary.
+// Only a terminal gets control sequences, and lines of its width.
+func TestTop(t *testing.T) {
+	tabletest.NewNode(t)
+	n := startProxy(t, "", "testdata/localhost")
+	n.awaitStatus(t, 0)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, shown := openTerminal(t, 42, 5)
+	const header = `\d\d:\d\d:\d\d  service ports: 0, connections: 0`
+	for _, test := range []struct {
+		stdout, out *os.File
+		want        string
+	}{
+		{write, read, "^" + header + `[^\x1b]*EJECTED\n\n` + header + `[^\x1b]*EJECTED\n$`},
+		{shown, terminal, `^\x1b\[H\x1b\[J\x1b\[H` + header + `\x1b\[K\r\n` +
+			`SERVICE PORT  CONNECTIONS  NEW/S  REPLIES/\x1b\[K\r\n\x1b\[J\x1b\[H`},
+	} {
+		command := exec.Command(filepath.Join(n.bin, operator.Name), "top")
+		var summary bytes.Buffer
+		command.Stdout, command.Stderr = test.stdout, &summary
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		awaitOutput(t, test.out, "", test.want)
+		command.Process.Signal(os.Interrupt)
+		const want = `^in [234] s: new connections: 0, first answers: 0, at most unanswered: 0, at most ejected: 0\n$`
+		if err := command.Wait(); err != nil || !regexp.MustCompile(want).Match(summary.Bytes()) {
+			t.Errorf("got error %v and %q, want %s", err, &summary, want)
+		}
+	}
+}
+
+// openTerminal returns a pseudo terminal, and the file of a program that it
+// shows.
+func openTerminal(t *testing.T, width, height uint16) (terminal, program *os.File) {
+	t.Helper()
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := int(terminal.Fd())
+	number, err1 := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	err2 := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	err3 := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height})
+	program, err4 := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { errors.Join(terminal.Close(), program.Close()) })
+	return terminal, program
 }
 
 // awaitOutput reads until the output matches, and returns it.

@@ -114,3 +114,32 @@ func TestHistory(t *testing.T) {
 		t.Errorf("got exit code %d and %q, want %q", code, stderr, watch)
 	}
 }
+
+// top has one table of all nodes, in the order that they used. On one node it
+// has no time limit.
+func TestTop(t *testing.T) {
+	fakeKubectl(t, `echo '{"time": "2026-01-01T12:00:07Z", "sortedBy": "new", "servicePorts": [`+
+		`{"servicePort": "shop/web", "connections": 3, "newPerSecond": 1},`+
+		`{"servicePort": "x\\ny", "newPerSecond": 5}]}'`, "echo no")
+	const want = `12:00:07  service ports: 2, connections: 0, new/s: 0.0, replies/s: 0.0, unanswered: 0
+SERVICE PORT  NODE  CONNECTIONS  NEW/S  REPLIES/S  UNANSWERED  CHANGED  EJECTED
+x y           a     0            5.0    0.0        0           -        -
+shop/web      a     3            1.0    0.0        0           -        -
+
+b: the answer is not JSON
+`
+	if stdout, _, _ := ask(t, "top --sort new"); stdout != want {
+		t.Errorf("got %s\nwant %s", stdout, want)
+	}
+	for commandLine, limited := range map[string]bool{
+		"top": true, "top --node a": false, "top --node a,b": true,
+		"history --node a": true, "history -w --node a": false,
+	} {
+		a, err := parse(strings.Fields(commandLine))
+		ctx, cancel := a.withTimeout(t.Context())
+		defer cancel()
+		if _, got := ctx.Deadline(); err != nil || got != limited {
+			t.Errorf("%s: got a limit %v, %v, want %v", commandLine, got, err, limited)
+		}
+	}
+}

@@ -142,10 +142,10 @@ func (s *Snapshot) Summary() string {
 	text := fmt.Sprintf("service ports: %d, connections: %d, new/s: %.1f, replies/s: %.1f, unanswered: %d",
 		s.Selected, s.Total.Connections, s.Total.New, s.Total.Replies, s.Total.Unanswered)
 	if s.Total.Ejected > 0 {
-		text += fmt.Sprintf(", ejected endpoints: %d", s.Total.Ejected)
+		text += fmt.Sprintf(", ejected: %d", s.Total.Ejected)
 	}
 	if s.Others > 0 {
-		text += fmt.Sprintf("; connections to no Service: %d", s.Others)
+		text += fmt.Sprintf(", others: %d", s.Others)
 	}
 	return text
 }

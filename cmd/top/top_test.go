@@ -34,7 +34,7 @@ func TestPrint(t *testing.T) {
 		want   string
 	}{
 		{Layout{}, `
-12:00:07  service ports: 3, connections: 1210, new/s: 33.3, replies/s: 31.3, unanswered: 3, ejected endpoints: 1; connections to no Service: 2
+12:00:07  service ports: 3, connections: 1210, new/s: 33.3, replies/s: 31.3, unanswered: 3, ejected: 1, others: 2
 SERVICE PORT              CONNECTIONS  NEW/S  REPLIES/S  UNANSWERED  CHANGED  EJECTED
 warehouse/inventory:http  1203         13.3   11.3       3           8s ago   1
   [fd00:244:1::5]:8080    1200         12.3   11.3       0           -        -
@@ -94,7 +94,7 @@ func TestMerge(t *testing.T) {
 	var text bytes.Buffer
 	Layout{Nodes: true}.Print(&text, Merge(map[string]*Snapshot{"a": a, "b": b}))
 	const want = `
-12:00:08  service ports: 2, connections: 2420, new/s: 66.7, replies/s: 62.6, unanswered: 6, ejected endpoints: 2; connections to no Service: 4
+12:00:08  service ports: 2, connections: 2420, new/s: 66.7, replies/s: 62.6, unanswered: 6, ejected: 2, others: 4
 SERVICE PORT              NODE  CONNECTIONS  NEW/S  REPLIES/S  UNANSWERED  CHANGED  EJECTED
 shop/db                   a     7            20.0   20.0       0           3h ago   -
 shop/db                   b     7            20.0   20.0       0           3h ago   -

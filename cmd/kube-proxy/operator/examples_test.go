@@ -108,8 +108,8 @@ func track(t *testing.T, n int, endpoint string, state ...string) {
 	t.Helper()
 	for i := range n {
 		client := exec.Command("conntrack", append([]string{
-			"--create", "--proto", "tcp", "--timeout", "600", "--src", "10.244.1.9", "--sport", fmt.Sprint(40000 + 10*n + i),
-			"--dst", "10.96.0.10", "--dport", "80", "--dst-nat", endpoint,
+			"--create", "--proto", "tcp", "--timeout", "600", "--dst-nat", endpoint,
+			"--src", "10.244.1.9", "--sport", fmt.Sprint(40000 + 10*n + i), "--dst", "10.96.0.10", "--dport", "80",
 		}, state...)...)
 		if out, err := client.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)

@@ -37,7 +37,8 @@ func newTop(t terminal) *cobra.Command {
 			"connections that ended a short time ago. NEW/S are those that came since the last count, and " +
 			"REPLIES/S those that got their first answer. UNANSWERED have none yet: attempts of clients, or UDP " +
 			"without answers. CHANGED is the last change that nftproxy history has. EJECTED endpoints answer " +
-			"nothing and get no new connections.\n\n" +
+			"nothing and get no new connections. The first line has the totals; others are connections that another " +
+			"program translated, or whose Service is gone.\n\n" +
 			"Attempts whose packets are dropped before connection tracking confirms them, such as by a rule in " +
 			"the hook forward or input, are not counted: nftproxy trace shows them. Nor are connections that begin " +
 			"and vanish between two counts.\n\n" +
@@ -167,5 +168,5 @@ func (w *watched) add(s *top.Snapshot) {
 // String returns the summary for the end.
 func (w watched) String() string {
 	return fmt.Sprintf("in %.0f s: new connections: %.0f, first answers: %.0f, at most unanswered: %d, "+
-		"at most ejected endpoints: %d", w.seconds, w.fresh, w.replies, w.unanswered, w.ejected)
+		"at most ejected: %d", w.seconds, w.fresh, w.replies, w.unanswered, w.ejected)
 }

@@ -100,7 +100,9 @@ func (m *meter) next(
 	select {
 	case <-time.After(time.Until(m.walkAt)):
 	case <-ctx.Done():
-		return nil, ctx.Err()
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	err := m.walk(ctx, func(n *conntrack.Count) (err error) {
 		m.last, err = name(ctx, n)
@@ -119,6 +121,9 @@ func (m *meter) walk(ctx context.Context, use func(*conntrack.Count) error) erro
 	if err == nil {
 		err = use(n)
 	}
-	m.walkAt = began.Add(max(minMeterPeriod, (conntrack.ThreadTime()-before)*meterShare))
+	m.walkAt = began.Add(meterPeriod(conntrack.ThreadTime() - before))
 	return err
 }
+
+// meterPeriod returns the period of walks with a CPU time.
+func meterPeriod(cost time.Duration) time.Duration { return max(minMeterPeriod, cost*meterShare) }
