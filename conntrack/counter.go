@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Counter counts translated connections by frontend and endpoint. It knows
@@ -138,14 +136,4 @@ func (s *idSet) add(id uint32, state uint8) (has uint8) {
 	i, shift := id%idPlaces/4, id%4*2
 	s[i] |= state << shift
 	return s[i] >> shift & (idSeen | idAnswered)
-}
-
-// ThreadTime returns the CPU time of the calling thread. Programs that walk
-// again and again limit the cost of their walks with it.
-func ThreadTime() time.Duration {
-	var usage unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
-		return 0
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

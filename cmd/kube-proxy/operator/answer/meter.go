@@ -3,12 +3,12 @@ package answer
 import (
 	"context"
 	"net/netip"
-	"runtime"
 	"time"
 
 	"github.com/nftproxy/nftproxy/cmd/top"
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 const (
@@ -114,14 +114,15 @@ func (m *meter) next(
 // walk counts, and sets the time of the next walk. The cost of use belongs to
 // it.
 func (m *meter) walk(ctx context.Context, use func(*conntrack.Count) error) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	began, before := time.Now(), conntrack.ThreadTime()
-	n, err := m.counter.Count(ctx)
-	if err == nil {
-		err = use(n)
-	}
-	m.walkAt = began.Add(meterPeriod(conntrack.ThreadTime() - before))
+	began := time.Now()
+	cost, err := keep.ThreadTimeOf(func() error {
+		n, err := m.counter.Count(ctx)
+		if err == nil {
+			err = use(n)
+		}
+		return err
+	})
+	m.walkAt = began.Add(meterPeriod(cost))
 	return err
 }
 

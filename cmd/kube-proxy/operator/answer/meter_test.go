@@ -12,8 +12,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// All clients that ask at the same time get the snapshot of one walk. The meter
-// forgets it if nobody asks, and a client that gives up does not disturb others.
+// All clients that ask at the same time get the snapshot of one walk. A client
+// that gives up does not disturb others. The meter forgets.
 func TestMeter(t *testing.T) {
 	tabletest.NewNode(t)
 	m, err := newMeter()
