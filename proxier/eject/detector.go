@@ -2,6 +2,7 @@ package eject
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -104,6 +105,7 @@ type record struct {
 	waiting   int
 	turn      int // of its namespace, in takeTurns
 	ejection  cluster.Ejection
+	applied   bool // whether a table has the ejection
 	// level is the number of doublings of the next ejection plus one. It
 	// decreases at decay.
 	level int
@@ -268,7 +270,7 @@ func (d *Detector) clear(now time.Time, r *record) {
 }
 
 func (d *Detector) eject(now time.Time, r *record) {
-	r.phase, r.answered = ejected, nil
+	r.phase, r.answered, r.applied = ejected, nil, false
 	r.ejection = cluster.Ejection{
 		Endpoint: r.Addr, Since: now, Attempts: r.count(now), Clients: r.clients(), Probes: r.ejection.Probes,
 	}
@@ -330,7 +332,7 @@ func (d *Detector) SetTargets(p Port, t Targets, ejections []netip.AddrPort) {
 		return found
 	}
 	for _, r := range known.records {
-		if !known.canLose[r.Addr] || r.phase == ejected && !isEjected(r.Addr) {
+		if !known.canLose[r.Addr] || r.phase == ejected && r.applied && !isEjected(r.Addr) {
 			d.forget(r)
 		}
 	}
@@ -360,17 +362,38 @@ func (d *Detector) Ports(f nft.Family) (all []Port) {
 func (d *Detector) Changed() []Port { return slices.SortedFunc(maps.Keys(d.changed), Port.Compare) }
 
 // Applied records that a table has the Ejections of a service port.
-func (d *Detector) Applied(p Port) { delete(d.changed, p) }
+func (d *Detector) Applied(key Port) {
+	delete(d.changed, key)
+	for r := range d.ejected(key) {
+		r.applied = true
+	}
+}
 
-// Ejections returns the ejected endpoints of a service port, sorted.
-func (d *Detector) Ejections(key Port) (all []cluster.Ejection) {
-	if p := d.ports[key]; p != nil {
+// ejected returns the records of the ejected endpoints of a service port.
+func (d *Detector) ejected(key Port) iter.Seq[*record] {
+	return func(yield func(*record) bool) {
+		p := d.ports[key]
+		if p == nil {
+			return
+		}
 		for _, r := range p.records {
-			if r.phase == ejected {
-				all = append(all, r.ejection)
+			if r.phase == ejected && !yield(r) {
+				return
 			}
 		}
 	}
+}
+
+// Ejections returns the ejected endpoints of a service port, and those of them
+// whose ejection is not Applied, both sorted.
+func (d *Detector) Ejections(key Port) (all []cluster.Ejection, begun []netip.AddrPort) {
+	for r := range d.ejected(key) {
+		all = append(all, r.ejection)
+		if !r.applied {
+			begun = append(begun, r.Addr)
+		}
+	}
 	slices.SortFunc(all, func(a, b cluster.Ejection) int { return a.Endpoint.Compare(b.Endpoint) })
-	return all
+	slices.SortFunc(begun, netip.AddrPort.Compare)
+	return all, begun
 }

@@ -24,6 +24,7 @@ import (
 //	deaf ADDRESS…            endpoints that answer clients, but no probes
 //	alive ADDRESS…           endpoints that answer
 //	offline, online          this node cannot send probes, or can
+//	busy, idle               the tables take no ejections, or do
 //	tries PORT ADDRESS N     N clients have waited for answers now
 //	try PORT ADDRESS CLIENT ID   an attempt is unanswered now
 //	many PORT N              N endpoints of a service port, each with two tries
@@ -41,6 +42,7 @@ type story struct {
 	updated    map[netip.AddrPort]bool
 	dead, deaf map[netip.AddrPort]bool
 	offline    bool
+	busy       bool
 	connected  map[netip.AddrPort][]uint32
 	results    []result
 	log        []string
@@ -66,7 +68,8 @@ func TestScripts(t *testing.T) {
 		}
 		return map[string]script.Command{
 			"targets": s.setTargets, "updated": s.set(s.updated), "dead": s.set(s.dead), "deaf": s.set(s.deaf),
-			"alive": s.alive, "offline": s.setOffline(true), "online": s.setOffline(false), "tries": s.tries,
+			"alive": s.alive, "offline": set(&s.offline, true), "online": set(&s.offline, false),
+			"busy": set(&s.busy, true), "idle": set(&s.busy, false), "tries": s.tries,
 			"try": s.try, "many": s.many, "broken": s.broken, "answers": s.answers, "pass": s.pass, "log": s.takeLog,
 			"ejected": s.ejected, "blind": s.blind, "probes": s.takeProbes, "records": s.records,
 		}, nil
@@ -99,8 +102,9 @@ func (s *story) setTargets(_ *script.Script, args []string) (string, error) {
 func (s *story) reconcile() {
 	for p, t := range s.targets {
 		var known []netip.AddrPort
-		for _, e := range s.d.Ejections(p) {
-			if !s.updated[e.Endpoint] {
+		all, begun := s.d.Ejections(p)
+		for _, e := range all {
+			if !s.updated[e.Endpoint] && !slices.Contains(begun, e.Endpoint) {
 				known = append(known, e.Endpoint)
 			}
 		}
@@ -126,9 +130,10 @@ func (s *story) alive(_ *script.Script, args []string) (string, error) {
 	return "", nil
 }
 
-func (s *story) setOffline(offline bool) script.Command {
+// set returns a command that sets a variable.
+func set(of *bool, to bool) script.Command {
 	return func(*script.Script, []string) (string, error) {
-		s.offline = offline
+		*of = to
 		return "", nil
 	}
 }
@@ -236,7 +241,11 @@ func (s *story) tick() {
 		}
 	}
 	for _, p := range s.d.Changed() {
-		s.note("ejected of %s/%s: %s", p.Service.Namespace, p.Service.Name, addrs(s.d.Ejections(p)))
+		if s.busy {
+			break
+		}
+		all, _ := s.d.Ejections(p)
+		s.note("ejected of %s/%s: %s", p.Service.Namespace, p.Service.Name, addrs(all))
 		s.d.Applied(p)
 	}
 	for _, p := range s.d.Blinded() {
@@ -283,7 +292,8 @@ func (s *story) takeLog(*script.Script, []string) (string, error) {
 func (s *story) ejected(*script.Script, []string) (string, error) {
 	var lines []string
 	for p := range s.targets {
-		for _, e := range s.d.Ejections(p) {
+		all, _ := s.d.Ejections(p)
+		for _, e := range all {
 			lines = append(lines, fmt.Sprintf("%s/%s %v since %gs until %gs: %s\n", p.Service.Namespace,
 				p.Service.Name, e.Endpoint, e.Since.Sub(s.start).Seconds(), e.Until.Sub(s.start).Seconds(), e.Why()))
 		}

@@ -194,9 +194,9 @@ func (e *Ejector) apply(ctx context.Context) {
 			continue
 		}
 		var changed bool
-		ejections := e.detector.Ejections(p)
+		all, begun := e.detector.Ejections(p)
 		err := e.query(ctx, p.Family, func(t *table.Table) error {
-			if changed = t.SetEjections(nameOf(p), ejections); changed {
+			if changed = t.SetEjections(nameOf(p), all, begun); changed {
 				e.config.Sync(p.Family)
 			}
 			return nil
@@ -411,7 +411,8 @@ func looks(endpoints map[netip.AddrPort][]uint32, families []nft.Family) (all []
 func (e *Ejector) clean(ctx context.Context) {
 	ejected := make(map[eject.Endpoint]struct{})
 	for _, p := range e.ports {
-		for _, one := range e.detector.Ejections(p) {
+		all, _ := e.detector.Ejections(p)
+		for _, one := range all {
 			ejected[eject.Endpoint{Port: p, Addr: one.Endpoint}] = struct{}{}
 		}
 	}

@@ -85,7 +85,7 @@ func (t *Table) Ejected() map[PortName][]netip.AddrPort {
 type Usable struct {
 	Service        *cluster.Service
 	Cluster, Local []netip.AddrPort
-	// Ejected are the endpoints whose ejections are known.
+	// Ejected are the endpoints whose ejections are known, sorted.
 	Ejected []netip.AddrPort
 }
 
@@ -104,11 +104,12 @@ func (t *Table) Usable(name PortName) (u Usable, ok bool) {
 	return u, true
 }
 
-// SetEjections sets the ejected endpoints of a service port of TCP, sorted.
-// Those that it does not use are ignored. If the API changes an endpoint, its
-// ejection ends. SetEjections reports whether the endpoints change: this takes
-// effect with the next Sync, which writes only this service port.
-func (t *Table) SetEjections(name PortName, all []cluster.Ejection) (changed bool) {
+// SetEjections sets the ejected endpoints of a service port of TCP, and which
+// of them are new, both sorted. Endpoints that it does not use are ignored. So
+// are those whose ejection the Table had and has ended since, because the API
+// changed the endpoint. SetEjections reports whether the endpoints change: this
+// takes effect with the next Sync, which writes only this service port.
+func (t *Table) SetEjections(name PortName, all []cluster.Ejection, begun []netip.AddrPort) (changed bool) {
 	d := &t.desired
 	d.mergeEndpoints()
 	u, ok := t.Usable(name)
@@ -116,7 +117,8 @@ func (t *Table) SetEjections(name PortName, all []cluster.Ejection) (changed boo
 		return false
 	}
 	all = slices.DeleteFunc(slices.Clone(all), func(e cluster.Ejection) bool {
-		return !hasAddr(u.Cluster, e.Endpoint) && !hasAddr(u.Local, e.Endpoint)
+		return !hasAddr(u.Cluster, e.Endpoint) && !hasAddr(u.Local, e.Endpoint) ||
+			!hasAddr(begun, e.Endpoint) && !hasAddr(u.Ejected, e.Endpoint)
 	})
 	return d.setEjections(d.port(name), all)
 }

@@ -114,7 +114,7 @@ func (a *answers) answerSteps(e *engine) map[string]any {
 			}
 			return lines
 		}),
-		"eject": e.eject, "ejectable": e.ejectable,
+		"eject": e.eject, "prolong": e.prolong, "ejectable": e.ejectable,
 		"serving": a.ofPlans(func(p *ruleset.Plan) []string { return []string{fmt.Sprint(len(p.Serving))} }),
 		"numbers": a.ofPlans(func(p *ruleset.Plan) []string { return []string{fmt.Sprint(p.Number)} }),
 		"affinity-sets": a.ofPlans(func(p *ruleset.Plan) []string {
@@ -304,13 +304,19 @@ func (e *engine) unused(name string) string {
 
 // eject sets the ejected endpoints of a service port.
 func (e *engine) eject(of string, endpoints ...netip.AddrPort) {
+	e.setEjections(of, endpoints, endpoints)
+}
+
+func (e *engine) prolong(of string, endpoints ...netip.AddrPort) { e.setEjections(of, endpoints, nil) }
+
+func (e *engine) setEjections(of string, endpoints, begun []netip.AddrPort) {
 	name, port, _ := strings.Cut(of, ":")
 	var all []cluster.Ejection
 	for _, at := range endpoints {
 		all = append(all, cluster.Ejection{Endpoint: at, Attempts: 2, Clients: 1, Probes: 2})
 	}
 	for _, t := range e.tables {
-		t.SetEjections(table.PortName{ServiceName: parseName(name), Port: port}, all)
+		t.SetEjections(table.PortName{ServiceName: parseName(name), Port: port}, all, begun)
 	}
 }
 
