@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -42,36 +43,36 @@ func TestRank(t *testing.T) {
 	}
 }
 
-func TestEqualEndpoints(t *testing.T) {
-	endpoint := func() *Endpoint {
-		return &Endpoint{
-			EndpointKey: EndpointKey{"a", addr("10.0.0.1")},
-			Ports:       []EndpointPort{{"http", TCP, 80}},
-			Node:        "node1",
-			Hints:       &Hints{Zones: []string{"z"}, Nodes: []string{"node1"}},
-			Ready:       true,
+// Equal compares each field.
+func TestEqual(t *testing.T) {
+	checkEqual(t, (*Endpoint).Equal)
+	checkEqual(t, (*Node).Equal)
+	checkEqual(t, (*Hints).equal)
+}
+
+// checkEqual compares structs that have one field each with empty structs.
+func checkEqual[T any](t *testing.T, equal func(a, b *T) bool) {
+	t.Helper()
+	values := map[reflect.Kind]any{
+		reflect.Bool: true, reflect.String: "x", reflect.Int8: int8(1), reflect.Struct: addr("10.0.0.1"),
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+		if f.Anonymous {
+			continue
 		}
-	}
-	if !endpoint().Equal(endpoint()) {
-		t.Error("the same endpoint: got unequal")
-	}
-	for name, change := range map[string]func(*Endpoint){
-		"Weight":      func(e *Endpoint) { e.Weight = WeightOf(0) },
-		"Source":      func(e *Endpoint) { e.Source = "b" },
-		"Addr":        func(e *Endpoint) { e.Addr = addr("10.0.0.2") },
-		"Ports":       func(e *Endpoint) { e.Ports[0].Port = 81 },
-		"Node":        func(e *Endpoint) { e.Node = "" },
-		"no Hints":    func(e *Endpoint) { e.Hints = nil },
-		"Hints.Zones": func(e *Endpoint) { e.Hints.Zones = nil },
-		"Hints.Nodes": func(e *Endpoint) { e.Hints.Nodes = nil },
-		"Ready":       func(e *Endpoint) { e.Ready = false },
-		"Serving":     func(e *Endpoint) { e.Serving = true },
-		"Terminating": func(e *Endpoint) { e.Terminating = true },
-	} {
-		e := endpoint()
-		change(e)
-		if e.Equal(endpoint()) || endpoint().Equal(e) {
-			t.Errorf("another %s: got equal", name)
+		var one, same, empty T
+		value := reflect.ValueOf(values[f.Type.Kind()])
+		switch f.Type.Kind() {
+		case reflect.Slice:
+			value = reflect.MakeSlice(f.Type, 1, 1)
+		case reflect.Pointer:
+			value = reflect.New(f.Type.Elem())
+		}
+		for _, of := range []*T{&one, &same} {
+			reflect.ValueOf(of).Elem().FieldByIndex(f.Index).Set(value.Convert(f.Type))
+		}
+		if !equal(&one, &same) || equal(&one, &empty) || equal(&empty, &one) {
+			t.Errorf("%T: field %s: got equal %v, other %v", one, f.Name, equal(&one, &same), equal(&one, &empty))
 		}
 	}
 }

@@ -5,27 +5,6 @@ import (
 	"testing"
 )
 
-func TestEqualNodes(t *testing.T) {
-	ips, cidrs := []netip.Addr{addr("192.0.2.1")}, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-	for name, node := range map[string]Node{
-		"Name":         {Name: "node1"},
-		"Zone":         {Zone: "a"},
-		"IPs":          {IPs: ips},
-		"PodCIDRs":     {PodCIDRs: cidrs},
-		"ServiceCIDRs": {ServiceCIDRs: cidrs},
-		"NodePortIPs":  {NodePortIPs: ips},
-		"LocalIPs":     {LocalIPs: ips},
-	} {
-		same := node
-		if !node.Equal(&same) {
-			t.Errorf("the same %s: got unequal", name)
-		}
-		if node.Equal(&Node{}) {
-			t.Errorf("another %s: got equal", name)
-		}
-	}
-}
-
 func TestIsServiceAddr(t *testing.T) {
 	n := &Node{ServiceCIDRs: []netip.Prefix{
 		netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112"),

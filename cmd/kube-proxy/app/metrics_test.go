@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
@@ -31,27 +30,11 @@ func (answering) RoundTrip(*http.Request) (*http.Response, error) {
 // before the first answer.
 func TestContactMetrics(t *testing.T) {
 	var contact apiclient.Contact
-	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(contactMetrics{&contact})
-	times := func() map[string]float64 {
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		values := make(map[string]float64)
-		for _, f := range families {
-			for _, m := range f.GetMetric() {
-				name := f.GetName()
-				for _, l := range m.GetLabel() {
-					name += " " + l.GetValue()
-				}
-				values[name] = m.GetGauge().GetValue()
-			}
-		}
-		return values
-	}
-	if got := times(); len(got) != 0 {
-		t.Errorf("before the first answer: got %v, want none", got)
+	pages := statusPages(t, contactMetrics{&contact})
+	const answer = "nftproxy_api_last_answer_timestamp_seconds"
+	const watch = "nftproxy_watch_last_received_timestamp_seconds"
+	if all := scrape(t, pages, "/metrics"); all[answer] != nil || all[watch] != nil {
+		t.Errorf("before the first answer: got %v and %v, want none", all[answer], all[watch])
 	}
 	request, err := http.NewRequest(http.MethodGet, "https://api/api/v1/services?watch=true", nil)
 	if err != nil {
@@ -63,12 +46,14 @@ func TestContactMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	got := times()
-	for _, name := range []string{
-		"nftproxy_api_last_answer_timestamp_seconds", "nftproxy_watch_last_received_timestamp_seconds services",
-	} {
-		if at := got[name]; len(got) != 2 || at < begin || at > begin+60 {
-			t.Errorf("got %v, want 2 times after %f", got, begin)
+	all := scrape(t, pages, "/metrics")
+	for _, name := range []string{answer, watch} {
+		m := all[name].GetMetric()
+		if len(m) != 1 || m[0].GetGauge().GetValue() < begin || m[0].GetGauge().GetValue() > begin+60 {
+			t.Fatalf("%s: got %v, want one time after %f", name, m, begin)
 		}
+	}
+	if got := all[watch].GetMetric()[0].GetLabel()[0].GetValue(); got != "services" {
+		t.Errorf("got a watch of %s, want services", got)
 	}
 }
