@@ -77,7 +77,8 @@ func (p *port) nextControl() (addr netip.AddrPort, ok bool) {
 		if found {
 			next++
 		}
-		for _, a := range slices.Concat(list[next:], list[:next]) {
+		for i := range list {
+			a := list[(next+i)%len(list)]
 			r := p.records[a]
 			if r != nil && r.phase != watched || slices.Contains(p.tried, a) {
 				continue

@@ -7,9 +7,10 @@
 //
 // A walk through connection tracking looks for unanswered attempts. If there
 // are any, a second look follows after 0.3 s: an attempt that is in both is
-// unanswered for that long. The period of walks follows their CPU time: at most
-// 0.5 % of a core, and one in a second. While there is no attempt of that age,
-// the tables are asked nothing.
+// unanswered for that long. The period of walks follows their CPU time and that
+// of deletions: at most 0.5 % of a core, and one in a second. Looks for answers
+// of suspects take at most as much on average. While there is no attempt of
+// that age, the tables are asked nothing.
 package ejector
 
 import (
@@ -42,9 +43,10 @@ const (
 	minPeriod = time.Second
 	maxPeriod = 2 * time.Minute
 	walkShare = 200
-	// lookShare is the share of the looks for answered connections of suspects.
-	// There are none without suspects.
-	lookShare = 20
+	// lookCredit is the time for which looks for answered connections of
+	// suspects may take all of the time that they may take on average: as much
+	// as walks. There are none without suspects.
+	lookCredit = 10 * time.Second
 	// maxNarrowLooks is the number of suspects whose connections are dumped one
 	// by one. With more, one dump has those of all.
 	maxNarrowLooks = 4
@@ -86,7 +88,7 @@ type Ejector struct {
 
 	// first are the attempts of the first look of a walk, nil before it.
 	first  map[attempt]struct{}
-	cost   time.Duration // CPU time of the looks of a walk
+	cost   time.Duration // CPU time of a walk, and of deletions before it
 	began  time.Time     // of the walk
 	walkAt time.Time
 	acted  time.Time // the last act
@@ -237,7 +239,7 @@ func (e *Ejector) walk(ctx context.Context) {
 		e.endWalk(ctx, aged, err)
 		return
 	}
-	e.began, e.cost = time.Now(), 0
+	e.began = time.Now()
 	e.walks.Inc()
 	found := newSample()
 	err := e.unanswered(ctx, found.add)
@@ -252,7 +254,7 @@ func (e *Ejector) walk(ctx context.Context) {
 func (e *Ejector) endWalk(ctx context.Context, aged []attempt, err error) {
 	e.period = min(max(minPeriod, e.cost*walkShare), 2*e.period+minPeriod, maxPeriod)
 	e.walkAt = e.began.Add(e.period)
-	e.first = nil
+	e.first, e.cost = nil, 0
 	if e.report(err); err == nil {
 		e.resolve(ctx, aged)
 	}
@@ -277,10 +279,14 @@ func (e *Ejector) unanswered(ctx context.Context, each func(attempt)) error {
 			each(attempt{c.Client, c.Frontend, c.Endpoint, c.ID})
 		}
 	})
-	spent := threadTime() - before
-	e.cost += spent
-	e.walkTime.Add(spent.Seconds())
+	e.spend(threadTime() - before)
 	return err
+}
+
+// spend records CPU time of walks.
+func (e *Ejector) spend(took time.Duration) {
+	e.cost += took
+	e.walkTime.Add(took.Seconds())
 }
 
 // resolve passes attempts to the Detector, with the endpoints that their
@@ -376,14 +382,23 @@ func (e *Ejector) look(ctx context.Context, suspects []eject.Endpoint) {
 		_, failed := e.conn.Select(ctx, s, each)
 		err = errors.Join(err, failed)
 	}
-	e.lookAt = now.Add((threadTime() - before) * lookShare)
+	e.lookAt = nextLook(e.lookAt, now, threadTime()-before)
 	if e.report(err); err != nil {
-		e.lookAt = now.Add(minPeriod)
+		e.lookAt = e.lookAt.Add(minPeriod)
 		return
 	}
 	for _, s := range suspects {
 		e.detector.Answers(now, s, ids[s.Addr])
 	}
+}
+
+// nextLook returns the earliest time of the next look, after one at now that
+// took some CPU time.
+func nextLook(last, now time.Time, took time.Duration) time.Time {
+	if credit := now.Add(-lookCredit); last.Before(credit) {
+		last = credit
+	}
+	return last.Add(took * walkShare)
 }
 
 // looks returns the dumps that have the answered connections of endpoints.
@@ -419,12 +434,14 @@ func (e *Ejector) clean(ctx context.Context) {
 	if len(ejected) == 0 {
 		return
 	}
+	before := threadTime()
 	s := conntrack.Selection{Translated: true}
 	n, err := e.conn.DeleteAttempts(ctx, s, func(frontend, endpoint netip.AddrPort) bool {
 		p, ok := e.ports[frontend]
 		_, is := ejected[eject.Endpoint{Port: p, Addr: endpoint}]
 		return ok && is
 	})
+	e.spend(threadTime() - before)
 	if err != nil {
 		klog.ErrorS(err, "Failed to delete attempts to connect to ejected endpoints, retrying")
 		e.cleanAt = time.Now().Add(minPeriod)
