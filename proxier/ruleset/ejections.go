@@ -16,12 +16,13 @@ type Ejected struct {
 	Open bool
 }
 
-// All returns the endpoints that are left out of any list.
+// All returns the endpoints that are left out of any list. The caller must not
+// modify them.
 func (e *Ejected) All() []cluster.Ejection {
 	if e == nil {
 		return nil
 	}
-	all := slices.Clone(e.Cluster)
+	all := slices.Clip(e.Cluster)
 	for _, local := range e.Local {
 		same := func(o cluster.Ejection) bool { return o.Endpoint == local.Endpoint }
 		if !slices.ContainsFunc(e.Cluster, same) {

@@ -1,7 +1,6 @@
 package table
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -176,22 +175,44 @@ func endpointsAt(all []*cluster.Endpoint, addr netip.Addr) []*cluster.Endpoint {
 // listEjections returns the number of endpoints that plans in the kernel leave
 // out, the first of them, and the first service ports that use all of theirs.
 func (d *desired) listEjections() (n int, all []PortEjection, allUsed []string) {
-	ports := slices.SortedFunc(maps.Keys(d.ejections), comparePorts)
-	for _, p := range ports {
+	var first, open []*portState
+	for p := range d.ejections {
 		plan := p.plan()
 		if plan == nil || plan.Ejected == nil {
 			continue
 		}
-		if plan.Ejected.Open && len(allUsed) < maxListed {
-			allUsed = append(allUsed, p.String())
+		if ejected := len(plan.Ejected.All()); ejected > 0 {
+			n += ejected
+			first = insertPort(first, p)
 		}
-		for _, e := range plan.Ejected.All() {
-			if n++; n <= maxListed {
+		if plan.Ejected.Open {
+			open = insertPort(open, p)
+		}
+	}
+	for _, p := range first {
+		for _, e := range p.plan().Ejected.All() {
+			if len(all) < maxListed {
 				all = append(all, PortEjection{p.String(), d.latest(p, e)})
 			}
 		}
 	}
+	for _, p := range open {
+		allUsed = append(allUsed, p.String())
+	}
 	return n, all, allUsed
+}
+
+// insertPort inserts a service port in a sorted list of the first maxListed
+// ones.
+func insertPort(first []*portState, p *portState) []*portState {
+	if n := len(first); n == maxListed {
+		if comparePorts(p, first[n-1]) > 0 {
+			return first
+		}
+		first = first[:n-1]
+	}
+	i, _ := slices.BinarySearchFunc(first, p, comparePorts)
+	return slices.Insert(first, i, p)
 }
 
 // latest returns the present state of an ejection in a plan.
