@@ -28,7 +28,7 @@ func TestScripts(t *testing.T) {
 			"node": s.setNode, "candidates": s.candidates, "usable": s.usable, "unused": s.unused,
 			"arrange": s.arrange, "share": s.share, "size": s.size, "nodeport-addresses": s.nodePortAddresses,
 			"program": s.program, "sources": s.sources, "reach": s.reach, "affinity-chains": s.affinityChains,
-			"lack": s.lack,
+			"lack": s.lack, "last-good": s.lastGood,
 		}), nil
 	}})
 }
@@ -107,6 +107,66 @@ func (s *story) lack(args ...string) string {
 	of := planOf(s.t, newRuleset(s.t, Config{}, nft.IPv4), in).Reach(policy).Reason
 	l := LackOf(nft.IPv4, &in, EndpointUses(nft.IPv4, &in), policy, of)
 	return strings.TrimSuffix(fmt.Sprintf("%s %s: %s | %s", l.Of, l.Reason, l.Short, l.Text), " | ")
+}
+
+// lastGood returns what is left of a plan if another one cannot be written:
+// BEFORE… to WANTED…, with the fields of planFrom, or none.
+func (s *story) lastGood(words ...string) string {
+	at := slices.Index(words, "to")
+	before := s.planFrom(words[:at])
+	if before != nil {
+		for _, targets := range [][]Target{before.Cluster, before.Local} {
+			for i := range targets {
+				targets[i].ID = uint32(targets[i].Addr.As4()[3]) // those of the result are of this plan
+			}
+		}
+	}
+	p := LastGood(before, s.planFrom(words[at+1:]))
+	if p == nil {
+		return "none"
+	}
+	text := p.Service.Name.Name
+	for _, f := range p.Frontends {
+		text += fmt.Sprint(" ", f.Kind, " ", f.Addr, " ", f.Policy)
+	}
+	for _, t := range p.Cluster {
+		text += fmt.Sprint(" endpoint ", t.ID)
+	}
+	for _, t := range p.Local {
+		text += fmt.Sprint(" local ", t.ID)
+	}
+	return text + fmt.Sprintf(" from %v %v", p.Sources, p.Guarded)
+}
+
+// planFrom returns a plan with these fields.
+func (s *story) planFrom(words []string) *Plan {
+	if words[0] == "none" {
+		return nil
+	}
+	var fields struct {
+		Of                             string
+		External, LB, Endpoints, Local []netip.Addr
+		Sources                        []netip.Prefix
+	}
+	s.fields(&fields, words)
+	p := &Plan{
+		Service: &cluster.Service{Name: cluster.ServiceName{Name: fields.Of}},
+		Sources: fields.Sources, Guarded: fields.Sources != nil,
+	}
+	for _, a := range fields.External {
+		p.Frontends = append(p.Frontends, ServedFrontend{Frontend: Frontend{Addr: a, Port: 80}, Kind: ExternalIP})
+	}
+	for _, a := range fields.LB {
+		at := Frontend{Addr: a, Port: 80}
+		p.Frontends = append(p.Frontends, ServedFrontend{at, LoadBalancerIP, cluster.PolicyLocal})
+	}
+	for _, a := range fields.Endpoints {
+		p.Cluster = append(p.Cluster, Target{Addr: a, Port: 8080})
+	}
+	for _, a := range fields.Local {
+		p.Local = append(p.Local, Target{Addr: a, Port: 8080})
+	}
+	return p
 }
 
 // arrange returns the order of targets after another one: BEFORE… to NOW…

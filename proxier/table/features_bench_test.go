@@ -95,21 +95,6 @@ func numberedAddr(f nft.Family, network byte, i int) netip.Addr {
 	return addrAfter(first.String(), i)
 }
 
-// deleteTable deletes the table of a family in the kernel.
-func deleteTable(b *testing.B, f nft.Family) {
-	conn, err := nft.Open()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer conn.Close()
-	batch := nft.NewBatch(&nft.Table{Family: f, Name: ruleset.TableName})
-	batch.AddTable("") // it may not exist
-	batch.DeleteTable()
-	if err := conn.Commit(batch); err != nil {
-		b.Fatal(err)
-	}
-}
-
 // BenchmarkFeatures measures each feature at two sizes, one four times the
 // other: the start in an empty namespace, the restart on the present table, and
 // changes of a Service that uses the feature and of a plain one. It reports the
@@ -180,7 +165,8 @@ func (m *featureBench) run(b *testing.B) {
 	defer m.close(b)
 	m.measure(b, "start", func() {
 		for _, f := range m.families {
-			deleteTable(b, f)
+			table := "table " + f.String() + " " + ruleset.TableName
+			tabletest.LoadNFT(b, "add "+table+"\ndelete "+table) // it may not exist
 		}
 		m.close(b)
 	}, func() { m.start(b) })

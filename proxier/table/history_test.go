@@ -235,7 +235,7 @@ func (h *history) commit(_ *nft.Batch, commit func() error) error {
 	writes := table.Writes(h.table())
 	for _, tag := range slices.Sorted(maps.Keys(writes)) {
 		if errno, ok := h.refused[tag]; ok && writes[tag] {
-			return problems(errno, tag)
+			return tabletest.Refuse(errno, tag)
 		}
 	}
 	if h.IntN(h.calm) > 0 {
@@ -254,24 +254,14 @@ func (h *history) commit(_ *nft.Batch, commit func() error) error {
 	case 4:
 		return fmt.Errorf("send: %w", unix.ENOBUFS)
 	case 5:
-		return problems(h.errno(), 0)
+		return tabletest.Refuse(h.errno())
 	default:
 		if tags := slices.Sorted(maps.Keys(writes)); len(tags) > 0 {
 			first, second := tags[h.IntN(len(tags))], tags[h.IntN(len(tags))]
-			return problems(h.errno(), []uint32{first, second}[:1+h.IntN(2)]...)
+			return tabletest.Refuse(h.errno(), []uint32{first, second}[:1+h.IntN(2)]...)
 		}
 	}
 	return commit()
-}
-
-// problems returns the kernel's error about messages with these tags. 0 stands
-// for the whole transaction.
-func problems(errno unix.Errno, tags ...uint32) error {
-	e := &nft.CommitError{Table: "t"}
-	for _, tag := range tags {
-		e.Problems = append(e.Problems, nft.Problem{Op: "add element", Object: "o", Errno: errno, Tag: tag})
-	}
-	return e
 }
 
 // disturb is a commit of another program. It may change our table in a way that

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -58,17 +59,12 @@ func (l *requestLog) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
+var apiPath = regexp.MustCompile(`^/(?:api|apis/([^/]+))/[^/]+(?:/namespaces/[^/]+)?/([^/]+)(/.+)?$`)
+
 // permissionOf returns the permission that a request needs, as "group/resource
 // verb".
 func permissionOf(r *http.Request) string {
-	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/") // api/VERSION/… or apis/GROUP/VERSION/…
-	group, path := "", path[1:]
-	if strings.HasPrefix(r.URL.Path, "/apis/") {
-		group, path = path[0], path[1:]
-	}
-	if path = path[1:]; path[0] == "namespaces" {
-		path = path[2:]
-	}
+	path := apiPath.FindStringSubmatch(r.URL.Path)
 	verb := map[string]string{
 		http.MethodGet: "list", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch",
 		http.MethodDelete: "delete",
@@ -76,10 +72,10 @@ func permissionOf(r *http.Request) string {
 	switch {
 	case r.URL.Query().Has("watch"):
 		verb = "watch"
-	case verb == "list" && len(path) > 1:
+	case verb == "list" && path[3] != "":
 		verb = "get"
 	}
-	return group + "/" + path[0] + " " + verb
+	return path[1] + "/" + path[2] + " " + verb
 }
 
 // withoutObjects is a Handler of an API server without objects.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
 // What a firewall does after each answer of the kernel is in
@@ -104,9 +105,9 @@ func (f *firewall) fault(answer string) []error {
 	}[name]
 	switch r := f.rules[of]; {
 	case r != nil:
-		return []error{refuse(errno, r.tag)}
+		return []error{tabletest.Refuse(errno, r.tag)}
 	case of == "message":
-		return []error{refuse(errno, 0)}
+		return []error{tabletest.Refuse(errno, 0)}
 	}
-	return []error{refuseAll(errno)}
+	return []error{tabletest.Refuse(errno)}
 }

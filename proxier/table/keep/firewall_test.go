@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -237,17 +235,6 @@ func chainText(c nft.Chain, rules []nft.Rule) string {
 		text += "; " + r.Text(nft.IPv4)
 	}
 	return text
-}
-
-// refuse is the answer of a kernel that refuses a message of a rule, or of
-// several if the tag is 0. refuseAll refuses the whole transaction.
-func refuse(errno unix.Errno, tag uint32) error {
-	p := nft.Problem{Op: "add element", Object: "ports 8080", Tag: tag, Errno: errno}
-	return &nft.CommitError{Table: "ip firewall", Problems: []nft.Problem{p}}
-}
-
-func refuseAll(errno unix.Errno) error {
-	return &nft.CommitError{Table: "ip firewall", Problems: []nft.Problem{{Op: "commit", Errno: errno}}}
 }
 
 // allowed returns the ports in the kernel, in order.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
 var histories = flag.Uint64("histories", 6, "number of histories of TestRandomHistories")
@@ -91,7 +92,8 @@ func randomFaults(random *rand.Rand) (errs []error) {
 	for range random.IntN(6) {
 		errno := pick(random, unix.ENOMEM, unix.EINVAL, unix.EEXIST, unix.EPERM)
 		errs = append(errs, pick[error](random, nil, errLost,
-			refuseAll(errno), refuse(errno, 0), refuse(errno, 1), refuse(errno, 2), refuse(errno, 3), refuse(errno, 4),
+			tabletest.Refuse(errno), tabletest.Refuse(errno, random.Uint32N(5)),
+			tabletest.Refuse(errno, random.Uint32N(5)), tabletest.Refuse(errno, random.Uint32N(5)),
 			other("add table ip other\ndelete table ip other"), other("flush ruleset"),
 			other(objects+"flush chain ip firewall services"), other(objects+"flush set ip firewall hosts"),
 			other(objects+"flush map ip firewall ports"),

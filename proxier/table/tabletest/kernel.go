@@ -1,6 +1,10 @@
 package tabletest
 
-import "github.com/nftproxy/nftproxy/nft"
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
 
 // Kernel is a connection to the kernel that injects faults. Functions that
 // are nil inject nothing.
@@ -68,4 +72,17 @@ func (k *Kernel) FindRows(t *nft.Table, want []nft.Row) ([]nft.Row, error) {
 		k.OnFindRows(want, found)
 	}
 	return found, err
+}
+
+// Refuse returns the error of a kernel that refuses messages with these tags,
+// or the whole transaction.
+func Refuse(errno unix.Errno, tags ...uint32) error {
+	err := &nft.CommitError{Table: "a table"}
+	for _, tag := range tags {
+		err.Problems = append(err.Problems, nft.Problem{Op: "add element", Object: "a row", Tag: tag, Errno: errno})
+	}
+	if len(tags) == 0 {
+		err.Problems = []nft.Problem{{Op: "commit", Errno: errno}}
+	}
+	return err
 }
