@@ -52,3 +52,18 @@ func TestFormat(t *testing.T) {
 		}
 	}
 }
+
+// On one node, top has no time limit, nor has a command that watches.
+func TestTimeout(t *testing.T) {
+	for commandLine, limited := range map[string]bool{
+		"top": true, "top --node a": false, "top --node a,b": true,
+		"history --node a": true, "history -w --node a": false,
+	} {
+		a, err := parse(strings.Fields(commandLine))
+		ctx, cancel := a.withTimeout(t.Context())
+		defer cancel()
+		if _, got := ctx.Deadline(); err != nil || got != limited {
+			t.Errorf("%s: got a limit %v, %v, want %v", commandLine, got, err, limited)
+		}
+	}
+}
