@@ -3,14 +3,16 @@ package ejector
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
-
-	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/eject"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
+
+// maxBlind is the number of service ports that Blind returns at most.
+const maxBlind = 50
 
 // blindPorts are the service ports none of whose endpoints answer probes. Any
 // goroutine can read them.
@@ -19,19 +21,21 @@ type blindPorts struct {
 	names []string
 }
 
+// set sets the service ports, sorted.
 func (b *blindPorts) set(ports []eject.Port) {
 	var names []string
 	for _, p := range ports {
 		names = append(names, p.Service.WithPort(p.Name))
 	}
+	names = slices.Compact(names) // those of both families
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.names = names
+	b.names = names[:min(len(names), maxBlind)]
 }
 
-// Blind returns the names of the service ports of which no endpoint is ejected,
-// because neither a suspect nor other endpoints answered probes of this node.
-// Any goroutine can call it.
+// Blind returns the first names of the service ports of which no endpoint is
+// ejected, because neither a suspect nor other endpoints answered probes of
+// this node. Any goroutine can call it.
 func (e *Ejector) Blind() []string {
 	e.blind.mu.Lock()
 	defer e.blind.mu.Unlock()
@@ -39,8 +43,8 @@ func (e *Ejector) Blind() []string {
 }
 
 // reportBlind records an event about a service port that is blind.
-func (e *Ejector) reportBlind(ctx context.Context, p eject.Port) {
-	err := e.query(ctx, p.Family, func(t *table.Table) error {
+func (e *Ejector) reportBlind(ctx context.Context, p eject.Port) error {
+	return e.query(ctx, p.Family, func(t *table.Table) error {
 		if u, ok := t.Usable(nameOf(p)); ok {
 			e.config.Events.Record(cluster.NewEvent(u.Service, cluster.ReasonNotEjected, fmt.Sprintf(
 				"Endpoints of service port %s do not answer clients, and no other endpoint of it answers probes of "+
@@ -49,7 +53,4 @@ func (e *Ejector) reportBlind(ctx context.Context, p eject.Port) {
 		}
 		return nil
 	})
-	if err != nil {
-		klog.V(2).InfoS("Failed to report that no endpoint answers probes", "err", err)
-	}
 }

@@ -214,7 +214,13 @@ func (e *Ejector) apply(ctx context.Context) {
 		}
 	}
 	for _, p := range e.detector.Blinded() {
-		e.reportBlind(ctx, p)
+		if busy[p.Family] {
+			continue
+		}
+		if err := e.reportBlind(ctx, p); err != nil {
+			klog.V(2).InfoS("Failed to report that no endpoint answers probes", "err", err)
+			busy[p.Family] = true
+		}
 	}
 	e.blind.set(e.detector.Blind(time.Now()))
 }

@@ -114,3 +114,22 @@ func TestNextLook(t *testing.T) {
 		t.Errorf("%d looks, want %d", looks, want)
 	}
 }
+
+// TestBlindNames has service ports of both families, and too many of them.
+func TestBlindNames(t *testing.T) {
+	var ports []eject.Port
+	for i := range maxBlind + 1 {
+		for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
+			name := cluster.ServiceName{Namespace: "ns", Name: fmt.Sprintf("web%03d", i)}
+			ports = append(ports, eject.Port{Family: f, Service: name, Name: "http"})
+		}
+	}
+	e := &Ejector{}
+	if got := e.Blind(); len(got) != 0 {
+		t.Errorf("at first: %v", got)
+	}
+	e.blind.set(ports)
+	if got := e.Blind(); len(got) != maxBlind || got[0] != "ns/web000:http" || got[1] != "ns/web001:http" {
+		t.Errorf("%d names: %v", len(got), got)
+	}
+}
