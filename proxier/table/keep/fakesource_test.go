@@ -1,6 +1,7 @@
 package keep_test
 
 import (
+	"errors"
 	"iter"
 	"maps"
 	"net/netip"
@@ -235,7 +236,7 @@ func (r *rule) Tag() uint32            { return r.tag }
 func (r *rule) Account() *keep.Account { return r.account }
 func (r *rule) String() string         { return r.name }
 
-// content is the content of a rule. It begins with allow.
+// content is the content of a rule.
 type content struct {
 	rows   []nft.Row
 	chains []*nft.Chain
@@ -252,35 +253,48 @@ func (c *content) ChainNames() (names []string) {
 	return names
 }
 
-// allow accepts packets to a port.
-func allow(port uint16) *content {
-	return &content{rows: []nft.Row{{Set: ports, Key: nft.Tuple{}.Port(port), Verdict: nft.VerdictAccept}}}
-}
-
-// from allows packets of a host, bans drops them.
-func (c *content) from(host string) *content { return c.host(hosts, host) }
-func (c *content) bans(host string) *content { return c.host(banned, host) }
-func (c *content) host(in *nft.Set, host string) *content {
-	c.rows = append(c.rows, nft.Row{Set: in, Key: nft.Tuple{}.Addr(netip.MustParseAddr(host))})
-	return c
-}
-
-// counted counts the packets.
-func (c *content) counted() *content {
-	c.rows = append(c.rows, nft.Row{Set: counted, Key: c.rows[0].Key})
-	return c
-}
-
-// limited limits the rate of packets: in a chain on demand.
-func (c *content) limited(rate int) *content {
-	c.rows[0].Verdict = nft.VerdictGoto("limit-" + strconv.Itoa(rate))
-	return c
-}
-
-// remembered remembers the clients: in a chain of the rule, which needs a set.
-func (c *content) remembered(chain string) *content {
-	c.rows[0].Verdict = nft.VerdictGoto(chain)
-	update := nft.NewRule(nft.Update(clients, 3600e9, nft.Saddr(nft.IPv4)))
-	c.chains, c.sets = []*nft.Chain{{Name: chain, Rules: []nft.Rule{update}}}, []*nft.Set{clients}
+// parse returns the content of a rule that accepts packets to a port, or nil
+// for none. It sets the cost of the rule, and its account, which is that of
+// another rule, and an error.
+//
+//	80 from 10.0.0.1 from 10.0.0.2   from hosts
+//	80 bans 10.0.0.3                 but not from a host
+//	80 limited 10                    limits the rate: in a chain on demand
+//	80 remembered web                remembers the clients: in a chain of the rule, which needs a set
+//	80 counted cost 100 account ssh  counts the packets
+//	80 error the port is reserved
+func (f *firewall) parse(text string, r *rule) *content {
+	words := strings.Fields(text)
+	if words[0] == "none" {
+		return nil
+	}
+	number := func(text string) int { n, _ := strconv.Atoi(text); return n }
+	key := nft.Tuple{}.Port(uint16(number(words[0])))
+	c := &content{rows: []nft.Row{{Set: ports, Key: key, Verdict: nft.VerdictAccept}}}
+	for i := 1; i < len(words); i += 2 {
+		switch value := words[min(i+1, len(words)-1)]; words[i] {
+		case "from", "bans":
+			in := map[string]*nft.Set{"from": hosts, "bans": banned}[words[i]]
+			c.rows = append(c.rows, nft.Row{Set: in, Key: nft.Tuple{}.Addr(netip.MustParseAddr(value))})
+		case "limited":
+			c.rows[0].Verdict = nft.VerdictGoto("limit-" + value)
+		case "remembered":
+			c.rows[0].Verdict = nft.VerdictGoto(value)
+			update := nft.NewRule(nft.Update(clients, 3600e9, nft.Saddr(nft.IPv4)))
+			c.chains, c.sets = []*nft.Chain{{Name: value, Rules: []nft.Rule{update}}}, []*nft.Set{clients}
+		case "counted":
+			c.rows = append(c.rows, nft.Row{Set: counted, Key: key})
+			i--
+		case "cost":
+			r.cost = number(value)
+		case "account":
+			r.account = f.rules[value].account
+		case "error":
+			r.err = errors.New(strings.Join(words[i+1:], " "))
+			return c
+		default:
+			f.t.Fatalf("a rule has no %s", words[i])
+		}
+	}
 	return c
 }

@@ -21,8 +21,8 @@ func TestFaults(t *testing.T) {
 			t.Run(in+"/"+answers, func(t *testing.T) {
 				t.Parallel()
 				f := newFirewall(t)
-				f.set("ssh", allow(22).from("10.0.0.1"))
-				f.set("web", allow(80).from("10.0.0.1").counted())
+				f.set("ssh", "22 from 10.0.0.1")
+				f.set("web", "80 from 10.0.0.1 counted")
 				f.sync(t)
 				got := f.afterFaults(t, in, answers)
 				if got != want {
@@ -48,8 +48,8 @@ func TestFaults(t *testing.T) {
 func (f *firewall) afterFaults(t *testing.T, in, answers string) string {
 	t.Helper()
 	rewrites := f.Stats().Rewrites
-	f.set("web", allow(8080).from("10.0.0.3").counted())
-	f.set("dns", allow(53))
+	f.set("web", "8080 from 10.0.0.3 counted")
+	f.set("dns", "53")
 	if in == "rewrite" {
 		f.Distrust("test", "test")
 	}

@@ -55,25 +55,32 @@ func noSet(*nft.Set) bool { return false }
 func newServing(t *testing.T) *firewall {
 	t.Helper()
 	f := newFirewall(t)
-	f.set("ssh", allow(22).from("10.0.0.1").remembered("allow-ssh"))
-	f.set("web", allow(80).from("10.0.0.1").from("10.0.0.2").limited(10).counted())
+	f.set("ssh", "22 from 10.0.0.1 remembered allow-ssh")
+	f.set("web", "80 from 10.0.0.1 from 10.0.0.2 limited 10 counted")
 	f.sync(t)
 	f.check(t)
 	f.forget()
 	return f
 }
 
-// set sets what a rule wants. nil removes it.
-func (f *firewall) set(name string, wants *content) *rule {
+// set sets what a rule wants (see parse).
+func (f *firewall) set(name, wants string) {
 	r := f.rules[name]
 	if r == nil {
 		f.tags++
 		r = &rule{name: name, tag: f.tags, account: new(keep.Account)}
 		f.rules[name] = r
 	}
-	r.wants, r.err = wants, nil
+	r.err = nil
+	r.wants = f.parse(wants, r)
 	f.Touch(r)
-	return r
+}
+
+// setMany sets what a rule for each number wants: * stands for the number.
+func (f *firewall) setMany(first, last int, wants string) {
+	for n := first; n <= last; n++ {
+		f.set(fmt.Sprint("rule-", n), strings.ReplaceAll(wants, "*", fmt.Sprint(n)))
+	}
 }
 
 // forget forgets the recorded calls.
@@ -138,16 +145,16 @@ func (f *firewall) rows(pinned ...*content) []nft.Row {
 	return all
 }
 
-// check compares the table with what the rules want. Chains and sets on demand
-// of pinned contents, which were wanted before, stay.
-func (f *firewall) check(t testing.TB, pinned ...*content) {
+// check compares the table with what the rules want.
+func (f *firewall) check(t testing.TB) {
 	t.Helper()
-	for _, text := range f.wrong(t, pinned...) {
+	for _, text := range f.wrong(t) {
 		t.Error(text)
 	}
 }
 
 // wrong returns the differences between the table and what the rules want.
+// Chains and sets on demand of pinned contents, which were wanted before, stay.
 func (f *firewall) wrong(t testing.TB, pinned ...*content) (wrong []string) {
 	t.Helper()
 	rows, want := f.rows(pinned...), make(map[string]bool)

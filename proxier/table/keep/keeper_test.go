@@ -51,7 +51,7 @@ func TestFlushedRuleset(t *testing.T) {
 		f.check(t)
 	}
 	tabletest.LoadNFT(t, "flush ruleset")
-	f.set("dns", allow(53))
+	f.set("dns", "53")
 	if err := f.Sync(); err == nil || f.handle(t) != 0 {
 		t.Errorf("a sync between two repairs: got error %v, a table: %v", err, f.handle(t) != 0)
 	}
@@ -73,9 +73,7 @@ func TestColdStart(t *testing.T) {
 	t.Parallel()
 	f := newFirewall(t)
 	f.limits.ColdBytes = 1000
-	for port := range uint16(100) {
-		f.set(fmt.Sprint("rule-", port), allow(port).remembered(fmt.Sprint("allow-", port)))
-	}
+	f.setMany(0, 99, "* remembered allow-*")
 	commits := 0
 	f.atCommits(func(n int) {
 		commits = n
@@ -103,26 +101,24 @@ func TestTwoKeepers(t *testing.T) {
 		b.mustCheck(t)
 		return a.Scrubbed() && b.Scrubbed()
 	}
-	for port := range uint16(3) {
-		a.set("rule", allow(port))
-		b.set("rule", allow(port))
+	for port := range 3 {
+		a.set("rule", fmt.Sprint(port))
+		b.set("rule", fmt.Sprint(port))
 		a.sync(t)
 		b.sync(t)
 	}
 	for range 10 {
 		scrubbed()
 	}
-	for port := range uint16(3) {
-		a.set("rule", allow(100+port))
+	for port := range 3 {
+		a.set("rule", fmt.Sprint(100+port))
 		a.sync(t)
 		if !scrubbed() {
 			t.Fatal("a commit of another Keeper is foreign")
 		}
 	}
 	for _, f := range []*firewall{a, b} { // more rules than a Check compares
-		for port := range uint16(200) {
-			f.set(fmt.Sprint("rule-", port), allow(1000+port))
-		}
+		f.setMany(1000, 1199, "*")
 		f.sync(t)
 	}
 	tabletest.LoadNFT(t, "add table ip other")
@@ -153,7 +149,7 @@ func TestCheckDuringCommit(t *testing.T) {
 		time.Sleep(50 * time.Millisecond) // so long that a Check would end
 		return err
 	}
-	a.set("web", allow(80))
+	a.set("web", "80")
 	a.sync(t)
 	if err := <-checked; err != nil || b.Rest() > 0 {
 		t.Errorf("got error %v, a verification: %v; want neither", err, b.Rest() > 0)

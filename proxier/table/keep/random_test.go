@@ -64,20 +64,9 @@ func TestRandomHistories(t *testing.T) {
 func (f *firewall) randomChange(random *rand.Rand) {
 	for range random.IntN(4) {
 		i := random.IntN(6)
-		c := allow(uint16(100*i + random.IntN(3))).from(fmt.Sprint("10.0.0.", random.IntN(4)))
-		switch random.IntN(5) {
-		case 0:
-			c = nil
-		case 1:
-			c.limited(10)
-		case 2:
-			c.remembered(fmt.Sprint("allow-", i))
-		case 3:
-			c.bans(fmt.Sprint("192.0.2.", i))
-		case 4:
-			c.counted()
-		}
-		f.set(fmt.Sprint("rule-", i), c).cost = random.IntN(5)
+		wants := fmt.Sprintf("%d from 10.0.0.%d cost %d ", 100*i+random.IntN(3), random.IntN(4), random.IntN(5))
+		f.set(fmt.Sprint("rule-", i), pick(random, "none", wants+"limited 10", wants+"counted",
+			wants+fmt.Sprint("remembered allow-", i), wants+fmt.Sprint("bans 192.0.2.", i)))
 	}
 }
 

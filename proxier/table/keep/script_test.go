@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +30,9 @@ func TestScripts(t *testing.T) {
 			"before":  func(_ string, nft ...string) { e.answers = append(e.answers, other(lines(nft))) },
 			"fail":    func(words ...string) { e.answers = append(e.answers, e.fault(strings.Join(words, " "))...) },
 			"lose":    func(_ ...string) { e.answers = append(e.answers, errLost) },
-			"rule":    e.setRule, "rules": e.setRules, "node": e.setNode, "sets": e.setSets, "retry": e.setRetry,
+			"rule":    func(name string, wants ...string) { e.set(name, strings.Join(wants, " ")) },
+			"rules":   func(first, last int, wants ...string) { e.setMany(first, last, strings.Join(wants, " ")) },
+			"node":    e.setNode, "sets": e.setSets, "retry": e.setRetry,
 			"limit": func(args ...string) error {
 				_, err := script.SetFields(&e.limits, args)
 				return err
@@ -65,7 +66,7 @@ type engine struct {
 func (e *engine) setNode(hosts ...string) {
 	e.node = nil
 	for _, host := range hosts {
-		e.node = append(e.node, allow(0).from(host).rows[1])
+		e.node = append(e.node, e.parse("0 from "+host, &rule{}).rows[1])
 	}
 	e.TouchProgram()
 }
@@ -98,71 +99,12 @@ func (e *engine) restart() {
 func (e *engine) wanted(before ...string) error {
 	var pinned []*content
 	for _, text := range before {
-		c, _ := e.content(strings.Fields(text), &rule{})
-		pinned = append(pinned, c)
+		pinned = append(pinned, e.parse(text, &rule{}))
 	}
 	if wrong := e.wrong(e.t, pinned...); len(wrong) > 0 {
 		return errors.New(strings.Join(wrong, "\n"))
 	}
 	return nil
-}
-
-// setRule sets what a rule wants: nothing, if it is none.
-//
-//	rule web 80 from 10.0.0.1 cost 100
-func (e *engine) setRule(name string, words ...string) error {
-	if words[0] == "none" {
-		e.set(name, nil)
-		return nil
-	}
-	r := e.set(name, nil)
-	c, err := e.content(words, r)
-	r.wants = c
-	return err
-}
-
-// setRules sets a rule for each number, in which * stands for the number:
-//
-//	rules 1..9 100* from 10.0.0.*
-func (e *engine) setRules(numbers string, words ...string) error {
-	var first, last int
-	_, err := fmt.Sscanf(numbers, "%d..%d", &first, &last)
-	for n := first; n <= last && err == nil; n++ {
-		wants := strings.ReplaceAll(strings.Join(words, " "), "*", strconv.Itoa(n))
-		err = e.setRule(fmt.Sprint("rule-", n), strings.Fields(wants)...)
-	}
-	return err
-}
-
-// content returns what a rule wants, and sets its cost and account.
-func (e *engine) content(words []string, r *rule) (*content, error) {
-	n := func(text string) int { n, _ := strconv.Atoi(text); return n }
-	c := allow(uint16(n(words[0])))
-	for i := 1; i < len(words); i += 2 {
-		switch value := words[min(i+1, len(words)-1)]; words[i] {
-		case "from":
-			c.from(value)
-		case "bans":
-			c.bans(value)
-		case "limited":
-			c.limited(n(value))
-		case "remembered":
-			c.remembered(value)
-		case "counted":
-			c.counted()
-			i--
-		case "cost":
-			r.cost = n(value)
-		case "account":
-			r.account = e.rules[value].account
-		case "error":
-			r.err = fmt.Errorf("%s", strings.Join(words[i+1:], " "))
-			return c, nil
-		default:
-			return nil, fmt.Errorf("a rule has no %s", words[i])
-		}
-	}
-	return c, nil
 }
 
 // timeouts returns the timeouts in the kernel, each with "new" unless it is the

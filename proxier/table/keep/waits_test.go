@@ -10,7 +10,7 @@ import (
 func TestWaitsSinceTheChange(t *testing.T) {
 	t.Parallel()
 	f := newServing(t)
-	f.set("dns", allow(53))
+	f.set("dns", "53")
 	since := f.Waits()[0].Since
 	for range 2 {
 		f.answer(unix.EPERM)
