@@ -19,8 +19,8 @@ type Counter struct {
 }
 
 // maxPairs limits the pairs of a frontend and an endpoint that a walk counts
-// (10 MB).
-const maxPairs = 1 << 16
+// (5 MB).
+const maxPairs = 1 << 15
 
 // Pair is a frontend and an endpoint to which connections to it were
 // translated.

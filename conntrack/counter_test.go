@@ -38,13 +38,18 @@ func TestCounter(t *testing.T) {
 	count("6 10.244.0.5:8080 {2 1 2 1}, 6 [fd24::5]:53 {1 0 1 1}")
 	count("6 10.244.0.5:8080 {2 1 0 0}, 6 [fd24::5]:53 {1 0 0 0}")
 
+	var gone trackedFlow
 	for flow := range mustYield(t, conn.listFlows(Selection{Family: IPv6})) {
-		wantDeleted(t, conn, 1, flow)
+		gone = flow
 	}
+	wantDeleted(t, conn, 1, gone)
 	more := web.fromClient(addrPort("10.0.0.1:4002"))
 	add(t, conn, more)
 	count("6 10.244.0.5:8080 {3 1 1 1}")
 
+	if c.last.add(gone.id, 0) != 0 {
+		t.Error("a connection that ended is still known")
+	}
 	n := &Count{Pairs: make(map[Pair]*PairCount)}
 	for flow := range mustYield(t, conn.listFlows(Selection{Family: IPv4, Translated: true})) {
 		flow.status |= statusSeenReply // of the attempt, too

@@ -43,7 +43,7 @@ func newTop(t terminal) *cobra.Command {
 			"the hook forward or input, are not counted: nftproxy trace shows them. Nor are connections that begin " +
 			"and vanish between two counts.\n\n" +
 			"The proxy counts only while this command runs, with at most 5 % of a core: with 100,000 connections, " +
-			"each 2.3 s. If the output is no terminal, one table follows the other. With --once, -o json or -o yaml, " +
+			"each 2.7 s. If the output is no terminal, one table follows the other. With --once, -o json or -o yaml, " +
 			"the command prints one table and ends.",
 		Example: "  nftproxy top\n" +
 			"  nftproxy top shop/web --sort unanswered\n" +

@@ -16,7 +16,7 @@ const (
 	// meterShare times their CPU time: at most 5 % of a core, with a reserve
 	// for the questions to the tables and for the answers.
 	minMeterPeriod = time.Second
-	meterShare     = 22
+	meterShare     = 25
 	// meterIdle is the time without a question after which the meter forgets.
 	meterIdle = 5 * time.Second
 )

@@ -61,7 +61,7 @@ func TestMeter(t *testing.T) {
 // The period is so long that walks take less than 5 % of a core.
 func TestMeterPeriod(t *testing.T) {
 	for cost, want := range map[time.Duration]time.Duration{
-		0: time.Second, 10 * time.Millisecond: time.Second, 100 * time.Millisecond: 2200 * time.Millisecond,
+		0: time.Second, 10 * time.Millisecond: time.Second, 100 * time.Millisecond: 2500 * time.Millisecond,
 	} {
 		if got := meterPeriod(cost); got != want {
 			t.Errorf("%v: got %v, want %v", cost, got, want)
