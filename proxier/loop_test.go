@@ -44,13 +44,6 @@ func startLoop(t testing.TB, p *Proxier) {
 	t.Cleanup(func() { stop(); <-done })
 }
 
-// publish makes the present numbers of all tables visible.
-func publish(p *Proxier) {
-	for _, f := range p.families {
-		f.publish()
-	}
-}
-
 // openWith returns a Config.open whose Kernel has this OnCommit.
 func openWith(onCommit func(b *nft.Batch, commit func() error) error) func() (keep.Kernel, error) {
 	return func() (keep.Kernel, error) {

@@ -20,7 +20,7 @@ func TestMetricsOfKubeProxy(t *testing.T) {
 	p := newTestProxier(t, sampleConfig(), nft.IPv4)
 	p.sink.SetService(tabletest.Service("a", "10.96.0.1", nil))
 	tabletest.Sync(t, p.sink)
-	publish(p)
+	p.families[0].publish()
 	got := gathered(t, p.Metrics())
 	data, err := os.ReadFile("testdata/kube-proxy-metrics.tsv")
 	if err != nil {

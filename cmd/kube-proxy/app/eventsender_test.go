@@ -100,7 +100,8 @@ type eventStory struct {
 //	record KIND OBJECT NOTE      records an event within the limits
 //	conflicts FIRST STEP N [PAUSE]  records N conflicts within the limits: of Services FIRST, FIRST+STEP, …
 //	                             of ten namespaces, with pauses
-//	warn OBJECT NOTE [N [PAUSE]] records N equal events without limits
+//	warn OBJECT NOTE             records an event without limits
+//	warnings OBJECT NOTE N PAUSE records N equal events, with pauses
 //	api up|down|lossy|STATUS     sets what happens to requests
 //	break NAMESPACE              makes the requests for a namespace fail
 //	forget                       makes the API server delete its events
@@ -122,8 +123,12 @@ func TestEvents(t *testing.T) {
 	setup := func(e *script.Env) (map[string]script.Command, error) {
 		s, err := newEventStory(e.T)
 		steps := script.Steps(map[string]any{
-			"start": s.start, "record": s.record, "conflicts": s.conflicts, "warn": s.warn, "api": s.setState,
-			"break": s.breakNamespace, "forget": s.forget, "pass": pass, "events": s.listed, "objects": s.objects,
+			"start": s.start, "record": s.record, "conflicts": s.conflicts, "warnings": s.warn,
+			"warn":   func(object, note string) { s.warn(object, note, 1, 0) },
+			"api":    s.change(func(state string) { s.api.state = state }),
+			"break":  s.change(func(namespace string) { s.api.broken = namespace }),
+			"forget": s.change(func(string) { clear(s.api.events) }),
+			"pass":   pass, "events": s.listed, "objects": s.objects,
 			"requests": s.taken, "sent": s.sent, "failures": s.failures,
 			"pending": func() int { return maxPending - s.pending.Left() },
 			"logged": func(text string) int {
@@ -185,41 +190,24 @@ func (s *eventStory) conflicts(first, step, n int, pause ...time.Duration) {
 	synctest.Wait()
 }
 
-// warn records a warning about a Service, with its namespace as the reason.
-func (s *eventStory) warn(object, note string, args ...string) error {
-	times, pause := 1, time.Duration(0)
-	var errs [2]error
-	if len(args) > 0 {
-		times, errs[0] = strconv.Atoi(args[0])
-	}
-	if len(args) > 1 {
-		pause, errs[1] = time.ParseDuration(args[1])
-	}
+// warn records equal warnings about a Service, with its namespace as the
+// reason.
+func (s *eventStory) warn(object, note string, times int, pause time.Duration) {
 	namespace, name, _ := strings.Cut(object, "/")
 	for range times {
 		s.add(&corev1.ObjectReference{Kind: "Service", Namespace: namespace, Name: name},
 			corev1.EventTypeWarning, "In-"+namespace, "ProgramServices", note)
 		pass(pause)
 	}
-	return errors.Join(errs[:]...)
 }
 
-func (s *eventStory) setState(state string) {
-	s.api.mu.Lock()
-	defer s.api.mu.Unlock()
-	s.api.state = state
-}
-
-func (s *eventStory) breakNamespace(name string) {
-	s.api.mu.Lock()
-	defer s.api.mu.Unlock()
-	s.api.broken = name
-}
-
-func (s *eventStory) forget() {
-	s.api.mu.Lock()
-	defer s.api.mu.Unlock()
-	clear(s.api.events)
+// change is a step that changes the API server.
+func (s *eventStory) change(f func(value string)) func(value ...string) {
+	return func(value ...string) {
+		s.api.mu.Lock()
+		defer s.api.mu.Unlock()
+		f(strings.Join(value, ""))
+	}
 }
 
 // lines returns a line for each event, in order.
