@@ -65,7 +65,6 @@ func TestPackets(t *testing.T) {
 //	fail N                         the next N passes fail
 //	pass DURATION                  time passes
 //	passes                         prints the passes since the last time
-//	flows                          prints the flows of the table
 //	select FAMILY PROTO [ADDRESS] [translated] [answered|unanswered] [replies]
 //	                               prints connections
 //	delete-attempts FAMILY [ENDPOINT]  deletes TCP attempts without an answer
@@ -100,7 +99,7 @@ func run(t *testing.T, dir string, setup func(*story, *script.Env)) {
 		addNode(e.T, s.conn)
 		s.run()
 		return script.Steps(map[string]any{
-			"add": s.add, "clean": s.clean, "flows": s.list, "pass": s.pass, "passes": s.takePasses,
+			"add": s.add, "clean": s.clean, "pass": s.pass, "passes": s.takePasses,
 			"fail": s.fail, "select": s.selectFlows, "dnat": s.dnat, "ask": s.ask, "send": s.send,
 			"delete-attempts": s.deleteAttempts,
 			"frontend":        s.update(FrontendChange{}),
@@ -287,9 +286,6 @@ func (s *story) clean() (string, error) {
 	_, err := s.conn.deleteFlows(found...)
 	return text.String(), err
 }
-
-// list returns the flows of the table.
-func (s *story) list() string { return fmt.Sprintln(list(s.t, s.conn)) }
 
 // selectFlows returns the connections of a family and protocol, to a frontend
 // if one is given, and of these the ones that the words select.

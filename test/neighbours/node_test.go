@@ -84,18 +84,14 @@ func newNode(t *testing.T, release string) *node {
 // serve writes the manifests of a Service with a number, and adds its probes.
 func (n *node) serve(name string, number int, endpoints ...netip.Addr) {
 	n.t.Helper()
-	var service corev1.Service
-	err := yaml.UnmarshalStrict(fmt.Appendf(nil, `{apiVersion: v1, kind: Service, metadata: {name: %[1]s}, spec: {
+	text := fmt.Appendf(nil, `{apiVersion: v1, kind: Service, metadata: {name: %[1]s}, spec: {
 		type: NodePort, clusterIP: 10.96.0.%[2]d, clusterIPs: [10.96.0.%[2]d, "fd00:96::%[2]x"],
 		ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack, ports: [
 		{name: tcp, protocol: TCP, port: 80, targetPort: %[3]d, nodePort: 300%[2]d},
-		{name: udp, protocol: UDP, port: 80, targetPort: %[3]d, nodePort: 300%[2]d}]}}`,
-		name, number, targetPort), &service)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	text, err := yaml.Marshal(service)
-	if err != nil {
+		{name: udp, protocol: UDP, port: 80, targetPort: %[3]d, nodePort: 300%[2]d}]}}
+`, name, number, targetPort)
+	var service corev1.Service
+	if err := yaml.UnmarshalStrict(text, &service); err != nil {
 		n.t.Fatal(err)
 	}
 	var nodes []netip.Addr

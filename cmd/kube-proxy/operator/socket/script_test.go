@@ -6,10 +6,15 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/test/script"
 )
@@ -27,6 +32,10 @@ import (
 //	ask [FILE]              asks the proxy of a socket for its name
 //	ask-objects [END]       asks for the objects with this end of their name
 //	ask-future              asks what this version does not know
+//	container [PROGRAM ARG...]   starts a proxy in a container of its own, with a directory of its own;
+//	                        PROGRAM precedes it
+//	end-container           ends it
+//	find [another-namespace|another-process]   finds a proxy and asks it for its name
 func TestScripts(t *testing.T) {
 	setup := func(e *script.Env) (map[string]script.Command, error) {
 		s := &story{t: e.T.(*testing.T), proxy: &fakeProxy{objects: []string{"a/x", "b/x", "b/y"}}}
@@ -37,7 +46,8 @@ func TestScripts(t *testing.T) {
 		return script.Steps(map[string]any{
 			"listen": s.listen, "stop": s.stop, "try-listen": s.tryListen, "stale-socket": s.staleSocket,
 			"hung-socket": s.hungSocket, "fail": s.fail, "ask": s.ask, "ask-objects": s.askObjects,
-			"ask-future": s.askFuture,
+			"ask-future": s.askFuture, "container": s.startContainer, "find": s.find,
+			"end-container": func() { s.container.Process.Kill(); s.container.Wait() },
 		}), nil
 	}
 	script.Run(t, script.Suite{Patience: 10 * time.Second, Setup: setup})
@@ -48,6 +58,75 @@ type story struct {
 	proxy  *fakeProxy
 	server *Server
 	stops  []func()
+
+	container *exec.Cmd
+}
+
+// TestMain makes the test program a proxy in a container if it has the name of
+// one. Its only argument is the directory of the socket, whose parent is empty.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) != proxyName {
+		os.Exit(m.Run())
+	}
+	s, err := NewServer((&fakeProxy{}).pages())
+	if err == nil {
+		s.dir = os.Args[1]
+		err = unix.Mount("none", filepath.Dir(s.dir), "tmpfs", 0, "")
+	}
+	if err != nil {
+		panic(err)
+	}
+	s.Run(context.Background())
+}
+
+func (s *story) startContainer(sc *script.Script, wrapper ...string) error {
+	program := filepath.Join(s.t.TempDir(), proxyName)
+	self, err := os.Executable()
+	if err == nil {
+		err = os.Symlink(self, program)
+	}
+	args := append(wrapper, program, s.server.dir)
+	s.container = exec.Command(args[0], args[1:]...)
+	s.container.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if err = errors.Join(err, s.container.Start()); err != nil {
+		return err
+	}
+	s.t.Cleanup(func() { s.container.Process.Kill(); s.container.Wait() })
+	inside := fmt.Sprintf("/proc/%d/root%s", s.container.Process.Pid, s.server.path())
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if _, err = os.Stat(inside); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// find finds a proxy and asks it for its name.
+func (s *story) find(other ...string) (string, error) {
+	namespace := s.server.namespace
+	if slices.Contains(other, "another-namespace") {
+		namespace++
+	}
+	found, err := find(s.t.Context(), s.server.dir, namespace)
+	if err != nil {
+		return "", oneLine(err)
+	}
+	if slices.Contains(other, "another-process") {
+		found.pid++
+	}
+	conn, err := found.connect(s.t.Context())
+	if err != nil {
+		return "", oneLine(err)
+	}
+	conn.Close()
+	o, err := askName.AskOne(s.t.Context(), &Client{found: found}, struct{}{})
+	if err != nil {
+		return "", oneLine(err)
+	}
+	if found.path == s.server.path() {
+		return o.Name, nil
+	}
+	return o.Name + " in the container", nil
 }
 
 func (s *story) listen(names ...string) {

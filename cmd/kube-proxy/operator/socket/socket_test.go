@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -19,8 +18,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // otherUser is the user of processes that the server and client must not trust.
@@ -123,8 +120,6 @@ func start(t *testing.T, s *Server) (stop func()) {
 }
 
 func (s *Server) path() string { return filepath.Join(s.dir, socketName(s.namespace)) }
-
-func (s *Server) find(ctx context.Context) (socket, error) { return find(ctx, s.dir, s.namespace) }
 
 // names returns the objects of a query, and the error.
 func names(t *testing.T, c *Client, end string) (all []string, err error) {
@@ -243,50 +238,6 @@ func asNobody(t *testing.T, f func()) {
 	}
 }
 
-// The client finds the socket of a proxy in a container, whose mount namespace
-// has a directory of its own, and no socket of another network namespace.
-func TestContainer(t *testing.T) {
-	server := newTestServer(t, &fakeProxy{})
-	if _, err := server.find(t.Context()); !errors.Is(err, ErrNoProxy) {
-		t.Fatalf("without a proxy: got error %v, want ErrNoProxy", err)
-	}
-	proxy := startContainer(t, server.dir)
-	s, err := server.find(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := fmt.Sprintf("/proc/%d/root%s", proxy, server.path()); s.path != want || s.pid != int32(proxy) {
-		t.Errorf("got socket %+v, want %s", s, want)
-	}
-	got, err := askName.AskOne(t.Context(), &Client{found: s}, struct{}{})
-	if err != nil || got.Name != "node1" {
-		t.Errorf("got name %+v, %v", got, err)
-	}
-	// Another process must not pass itself off as the proxy.
-	s.pid++
-	_, err = s.connect(t.Context())
-	expectError(t, err, "is not the socket of a proxy")
-	if _, err := find(t.Context(), server.dir, server.namespace+1); !errors.Is(err, ErrNoProxy) {
-		t.Errorf("in another network namespace: got error %v, want ErrNoProxy", err)
-	}
-}
-
-// The client asks no process that only has the name of a proxy: a container on
-// the network of the node can run one, also with all capabilities in a user
-// namespace of its own.
-func TestContainerWithoutPrivileges(t *testing.T) {
-	for _, wrapper := range [][]string{
-		{"setpriv", "--bounding-set=-net_admin"},
-		{"unshare", "--user", "--map-root-user", "--mount"},
-	} {
-		server := newTestServer(t, &fakeProxy{})
-		startContainer(t, server.dir, wrapper...)
-		if s, err := server.find(t.Context()); !errors.Is(err, ErrNoProxy) {
-			t.Errorf("%s: got socket %+v, error %v, want ErrNoProxy", wrapper[0], s, err)
-		}
-	}
-}
-
 // A symbolic link of a container leads to a directory of the container, and not
 // to one of the node.
 func TestLinkInContainer(t *testing.T) {
@@ -310,60 +261,6 @@ func TestLinkInContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir.Close()
-}
-
-// startContainer runs TestServeInContainer in a process with the name of a
-// proxy, whose mount namespace has an empty directory in place of the parent of
-// dir. It returns the id of the process. A wrapper is a command that starts it.
-func startContainer(t *testing.T, dir string, wrapper ...string) (pid int) {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), proxyName)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Link(self, program); err != nil {
-		if err := os.Symlink(self, program); err != nil {
-			t.Fatal(err)
-		}
-	}
-	args := append(wrapper, program, "-test.run=^TestServeInContainer$")
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), "INSPECT_DIR="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	if _, err := out.Read(make([]byte, 1)); err != nil {
-		t.Fatalf("the server in a container did not start: %v", err)
-	}
-	return cmd.Process.Pid
-}
-
-// TestServeInContainer is the process of startContainer.
-func TestServeInContainer(t *testing.T) {
-	dir := os.Getenv("INSPECT_DIR")
-	if dir == "" {
-		return // this is the test process
-	}
-	if err := unix.Mount("none", filepath.Dir(dir), "tmpfs", 0, ""); err != nil {
-		t.Fatal(err)
-	}
-	server := newTestServer(t, &fakeProxy{})
-	server.dir = dir
-	start(t, server)
-	fmt.Println("ready")
-	select {}
 }
 
 // Proxies that start at the same time wait for each other.
