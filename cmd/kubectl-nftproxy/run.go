@@ -66,6 +66,9 @@ func (k kubectl) runAll(ctx context.Context, pods []pod, a arguments, stdout, st
 	if summary != nil {
 		command = append(slices.Clone(command), "--output=json")
 	}
+	if command[0] == "top" { // it would repeat its output
+		command = append(slices.Clone(command), "--once")
+	}
 	answers := make([]answer, len(pods))
 	var running sync.WaitGroup
 	slots := make(chan struct{}, concurrent)
