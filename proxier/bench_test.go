@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // BenchmarkRepair measures the time from the deletion of the table by another
@@ -29,11 +30,7 @@ func BenchmarkRepair(b *testing.B) {
 	startLoop(b, p)
 	p.Sync()
 	<-p.Synced()
-	other, err := nft.Open()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer other.Close()
+	other := nstest.Open(b)
 	table := &nft.Table{Family: nft.IPv4, Name: ruleset.TableName}
 	b.ResetTimer()
 	for range b.N {

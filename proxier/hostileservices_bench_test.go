@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 var (
@@ -182,11 +183,7 @@ func (t tenant) run(b *testing.B) {
 	victim.Name.Namespace = "victim"
 	t.p.sink.SetService(victim)
 	tabletest.SetEndpoint(t.p.sink[0], victim.Name, tabletest.Endpoint("10.244.0.1"))
-	conn, err := nft.Open()
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { conn.Close() })
+	conn := nstest.Open(b)
 	startLoop(b, t.p)
 	t.p.Sync()
 	<-t.p.Synced()

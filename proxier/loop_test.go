@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // sampleConfig returns the configuration for the sample Services.
@@ -130,11 +131,7 @@ func TestDeferredChanges(t *testing.T) {
 	p.sink.SetService(svc)
 	p.sink.SetEndpoints(svc.Name, "slice", all)
 	loop.attempt("Sync", loop.table.Sync)
-	conn, err := nft.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := nstest.Open(t)
 	table := &nft.Table{Family: nft.IPv4, Name: ruleset.TableName}
 	last := fmt.Sprintf("affinity.ns.heavy.tcp.p%05d", ports-1)
 	isWritten := func() bool {

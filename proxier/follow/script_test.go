@@ -24,6 +24,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
@@ -109,12 +110,7 @@ func (s *story) start(nodePorts string, count ...string) error {
 		&healthChecks{server: &healthServerCalls{r: &s.recorded}}, &localhostPorts{server: &portServer{r: &s.recorded}},
 		&staleFlows{cleaning: cleaning{cleaner: &cleaner{r: &s.recorded, flows: true}}}, s.resets,
 	}
-	conn, err := nft.Open()
-	if err != nil {
-		return err
-	}
-	reader := &counterReader{conn: conn}
-	s.t.Cleanup(func() { reader.close() })
+	reader := &counterReader{conn: nstest.Open(s.t)}
 	s.metrics.Add(newPacketCounters(nft.IPv4, reader).collect)
 	if len(count) > 0 {
 		rules.ServiceMetrics = ruleset.ServiceMetricsAll

@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // benchServices is the number of Services of the benchmarks. Each has
@@ -190,11 +191,7 @@ func mixed(b *testing.B, config table.Config) *table.Table {
 // number, and the time of the change.
 func BenchmarkForeignCommits(b *testing.B) {
 	of := mixed(b, sampleConfig())
-	other, err := nft.Open()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer other.Close()
+	other := nstest.Open(b)
 	foreign := &nft.Table{Family: nft.IPv4, Name: "other"}
 	svc, more := tabletest.NumberedService(77).Name, tabletest.NumberedEndpoint(benchServices, 0)
 	var checks, changes time.Duration

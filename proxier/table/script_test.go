@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
@@ -88,14 +89,8 @@ func newEngine(t testing.TB) *engine {
 		e.kernels = append(e.kernels, k)
 		return k, err
 	}
-	var err error
-	if e.conn, err = nft.Open(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		e.stop()
-		e.conn.Close()
-	})
+	e.conn = nstest.Open(t)
+	t.Cleanup(func() { e.stop() })
 	return e
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // newFirewall returns a firewall without rules, in a network namespace of its
@@ -25,12 +26,8 @@ func newFirewall(t *testing.T) *firewall {
 // process.
 func startFirewall(t testing.TB, table string, generation *keep.Generation) *firewall {
 	t.Helper()
-	conn, err := nft.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
 	f := &firewall{
-		t: t, kernel: &tabletest.Kernel{Conn: conn}, table: table,
+		t: t, kernel: &tabletest.Kernel{Conn: nstest.Open(t)}, table: table,
 		limits: keep.DefaultLimits(), rules: make(map[string]*rule), retry: 1,
 		slow: make(map[string]time.Duration),
 	}
