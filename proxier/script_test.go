@@ -122,6 +122,9 @@ func (s *story) start(args ...string) error {
 	}
 	var served []nft.Family
 	for _, name := range families {
+		if familyNamed(name) == 0 {
+			return fmt.Errorf("no option is named %s", name)
+		}
 		served = append(served, familyNamed(name))
 		s.faults[name] = new(fault)
 	}
