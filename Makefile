@@ -13,6 +13,14 @@ GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS
 PLUGIN_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 BENCH_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X github.com/nftproxy/nftproxy/test/bench/report.commit=$(COMMIT)'
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# $(call build_with_progress,$(GO_BUILD),PROGRAM,PACKAGE) counts the packages that go build -v compiles, every five seconds.
+# Messages of go build have spaces.
+define build_with_progress
+@set -o pipefail; echo "building $(2)"; n=0; $(1) -v -o $(2) $(3) 2>&1 | while read -r line; do \
+  case "$$line" in "go: downloading "*) ;; *" "*) echo "$$line" >&2; continue;; *) n=$$((n + 1));; esac; \
+  if ((SECONDS >= next)); then echo "  packages: $$n, now $${line#go: }"; next=$$((SECONDS + 5)); fi; \
+done
+endef
 # The name of the image, its architectures, and the time stamp of its content.
 IMAGE ?= ghcr.io/nftproxy/nftproxy:$(VERSION)
 ARCH ?= $(shell go env GOARCH)
@@ -48,8 +56,8 @@ help: ## Show this list.
 
 .PHONY: build
 build: ## Build bin/kube-proxy, a static binary, its second name bin/nftproxy, and the plugin bin/kubectl-nftproxy.
-	$(GO_BUILD) -o bin/kube-proxy ./cmd/kube-proxy
-	$(PLUGIN_BUILD) -o bin/kubectl-nftproxy ./cmd/kubectl-nftproxy
+	$(call build_with_progress,$(GO_BUILD),bin/kube-proxy,./cmd/kube-proxy)
+	$(call build_with_progress,$(PLUGIN_BUILD),bin/kubectl-nftproxy,./cmd/kubectl-nftproxy)
 	@ln -sf kube-proxy bin/nftproxy
 	@ln -sf kubectl-nftproxy bin/kubectl_complete-nftproxy
 
@@ -95,8 +103,8 @@ kind-e2e: ## Run the Services tests of Kubernetes on a kind cluster with nftprox
 	@test/kind/run
 
 .PHONY: demo
-demo: setup build ## Show the product with real traffic between network namespaces (root, under a minute).
-	@$(GO_BUILD) -o bin/demo ./test/demo
+demo: setup build ## Show the product with real traffic between network namespaces (root, 20 s after the build).
+	$(call build_with_progress,$(GO_BUILD),bin/demo,./test/demo)
 	@bin/demo --kube-proxy bin/kube-proxy
 
 .PHONY: test

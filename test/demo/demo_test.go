@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/app"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator"
 )
 
 // The test program runs these programs if it is called by their names.
@@ -31,6 +32,8 @@ func TestMain(m *testing.M) {
 		os.Exit(run(args, os.Stdout, os.Stderr))
 	case masqueradingProgram:
 		os.Exit(app.Main(append(args, "--masquerade-all"), os.Stdout, os.Stderr))
+	case operator.Name:
+		os.Exit(operator.Main(operator.Config{Stdout: os.Stdout, Stderr: os.Stderr}, args))
 	case kubeProxyProgram:
 		os.Exit(app.Main(args, os.Stdout, os.Stderr))
 	case brokenProgram:
@@ -48,14 +51,18 @@ type process struct {
 	ended        chan struct{}
 }
 
-// program returns the test program under another name.
+// program returns the test program under another name, in a folder where it is
+// also nftproxy.
 func program(t testing.TB, name string) string {
 	self, err := os.Executable()
-	path := filepath.Join(t.TempDir(), name)
-	if err := errors.Join(err, os.Symlink(self, path)); err != nil {
+	folder := t.TempDir()
+	for _, name := range []string{name, operator.Name} {
+		err = errors.Join(err, os.Symlink(self, filepath.Join(folder, name)))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return filepath.Join(folder, name)
 }
 
 var demos atomic.Int32

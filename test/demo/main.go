@@ -1,5 +1,5 @@
 // Command demo is the product tour. It builds a small cluster from network
-// namespaces, runs a kube-proxy on each node, and checks with real connections
+// namespaces, runs nftproxy on each node, and checks with real connections
 // what the proxies do. The script tour.txt has the texts and the expected
 // results.
 package main
@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -25,9 +26,9 @@ const (
 	exitInterrupted = 130 // a shell's exit code for a process that SIGINT ended
 )
 
-const usage = `demo is the product tour. It builds a small cluster from network namespaces, runs a kube-proxy
-on each node, and shows with real connections what the proxies do. It exits with an error if a
-check fails. It needs root and removes everything that it created, also when interrupted.
+const usage = `demo is the product tour. It builds a small cluster from network namespaces, runs nftproxy on
+each node, and shows with real connections what it does. It exits with an error if a check fails.
+It needs root and removes everything that it created, also when interrupted.
 
 Flags:
 `
@@ -80,9 +81,10 @@ func play(args []string, stdout io.Writer) (code int, err error) {
 
 // checkRequirements returns an error with advice if the demo cannot run.
 func checkRequirements(euid int, kubeProxy string) error {
-	os.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin") // su does not always add them
+	program, proxyErr := exec.LookPath(kubeProxy)
+	folder, _ := filepath.Abs(filepath.Dir(program))                   // it also has the program nftproxy
+	os.Setenv("PATH", folder+":"+os.Getenv("PATH")+":/usr/sbin:/sbin") // su does not always add them
 	_, nftErr := exec.LookPath("nft")
-	_, proxyErr := exec.LookPath(kubeProxy)
 	switch {
 	case euid != 0:
 		return errors.New("creating network namespaces requires root: run sudo make demo")

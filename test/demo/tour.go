@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -24,6 +25,9 @@ var tourScript string
 
 //go:embed keep.txt
 var keepScript string
+
+const next = `To try more: "bin/demo --keep" keeps the cluster running after the tour, and lists commands to try in
+it. docs/commands.md has all questions that bin/nftproxy answers, README.md the ways to install it.`
 
 // tour plays the script on a cluster.
 type tour struct {
@@ -47,7 +51,7 @@ func (t *tour) run(interrupt context.Context, keep bool) (err error) {
 	t.cluster.fail = fail
 	t.print(`nftproxy: the tour
 
-This program builds a small cluster on this machine and runs kube-proxy on its nodes. It opens real
+This program builds a small cluster on this machine and runs nftproxy on its nodes. It opens real
 connections and checks the results. "ok" means that a check passed.`)
 	defer func() {
 		if closeErr := t.cluster.close(); closeErr != nil {
@@ -67,10 +71,12 @@ connections and checks the results. "ok" means that a check passed.`)
 		return err
 	}
 	err = t.summarize(err)
-	if keep {
-		t.play(ctx, keepScript)
-		<-interrupt.Done()
+	if !keep {
+		t.print("%s", next)
+		return err
 	}
+	t.play(ctx, keepScript)
+	<-interrupt.Done()
 	return err
 }
 
@@ -98,7 +104,7 @@ func (t *tour) play(ctx context.Context, script string) error {
 	steps := map[string]func(ctx context.Context, argument string, rows [][]string) error{
 		"@pods": t.showPods, "@services": t.showServices, "@calls": t.makeCalls, "@events": t.makeEvents,
 		"@flows": t.openFlows, "@ask": t.askFlows, "@endpoints": t.changeEndpoints, "@save": t.saveTables,
-		"@compare": t.compareTables, "@nft": t.showRules,
+		"@compare": t.compareTables, "@run": t.runCommand,
 	}
 	script = strings.NewReplacer("{name}", t.cluster.name, "{folder}", t.cluster.folder(),
 		"{arguments}", strings.Join(t.cluster.proxyArgs("node1"), " ")).Replace(script)
@@ -265,21 +271,41 @@ func (t *tour) compareTables(ctx context.Context, _ string, _ [][]string) error 
 	return nil
 }
 
-// showRules runs nft on node1 and prints its output, which must have a line
-// that ends with each row.
-func (t *tour) showRules(ctx context.Context, arguments string, rows [][]string) error {
-	out, err := listing.Run(ctx, t.cluster.lab.Node1.Namespace, arguments)
-	if err != nil {
-		return err
-	}
-	t.print("  $ nft %s\n  %s", arguments, strings.ReplaceAll(strings.TrimSpace(out), "\n", "\n  "))
-	for _, row := range rows {
-		var err error
-		if want := strings.Join(row, "  "); !strings.Contains(out, want) {
-			err = fmt.Errorf("nft %s: got no %q", arguments, want)
+// runCommand runs a command of bash on a host, such as "node1 nft list tables",
+// and prints its output. Each row is a regular expression that the output must
+// match. It repeats the command until all do, because the effects of earlier
+// steps can be late. With rows, the command may fail.
+func (t *tour) runCommand(ctx context.Context, argument string, rows [][]string) error {
+	host, command, _ := strings.Cut(argument, " ")
+	limited, cancel := context.WithTimeout(ctx, effectTimeout)
+	defer cancel()
+	for {
+		cmd := t.cluster.hosts[host].Command(limited, "bash", "-c", command)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // all that bash starts ends with it
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+		out, err := cmd.CombinedOutput()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && len(rows) == 0:
+			return fmt.Errorf("%s: %w: %s", argument, err, out)
 		}
-		t.verdict(err)
+		missing := slices.DeleteFunc(slices.Clone(rows), func(row []string) bool {
+			return regexp.MustCompile("(?m)" + strings.Join(row, "  ")).Match(out)
+		})
+		if len(missing) > 0 && lab.Sleep(limited, 100*time.Millisecond) {
+			continue
+		}
+		text := strings.TrimSpace(fmt.Sprintf("%s# %s\n%s", host, command, out))
+		t.print("%s", regexp.MustCompile("(?m)^.").ReplaceAllString(text, "  $0"))
+		for i := range rows {
+			var err error
+			if i < len(missing) {
+				err = fmt.Errorf("%s: got no %q", argument, strings.Join(missing[i], "  "))
+			}
+			t.verdict(err)
+		}
+		t.printFailures()
+		return nil
 	}
-	t.printFailures()
-	return nil
 }

@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
 // flags sets the flags of the next start: the default ones and these, or only
@@ -128,7 +126,7 @@ func (s *story) await(args ...string) (text string) {
 
 // keep keeps the tables of both nodes: keep NAME
 func (s *story) keep(name string) {
-	s.kept[name] = [2][]string{tables(s.t, s.Node1.Namespace), tables(s.t, s.Node2.Namespace)}
+	s.kept[name] = [2]string{tables(s.t, s.Node1.Namespace), tables(s.t, s.Node2.Namespace)}
 }
 
 // same compares the tables of both nodes with kept ones: same NAME
@@ -138,7 +136,7 @@ func (s *story) same(name string) {
 		s.t.Fatalf("no tables %s in %v", name, slices.Sorted(maps.Keys(s.kept)))
 	}
 	for i, node := range s.Nodes() {
-		if d := listing.Difference(want[i], tables(s.t, node.Namespace)); d != "" {
+		if d := differences(want[i], tables(s.t, node.Namespace)); d != "" {
 			s.t.Errorf("the tables of %s differ from %s:\n%s", node.Name, name, d)
 		}
 	}

@@ -27,7 +27,7 @@ func TestScripts(t *testing.T) {
 		Judges: []string{"connect", "ask", "await", "traced", "grows", "spread"},
 		Setup: func(e *script.Env) (map[string]script.Command, error) {
 			s := &story{
-				env: e, cluster: &cluster{}, kept: map[string][2][]string{}, choices: map[string]choice{},
+				env: e, cluster: &cluster{}, kept: map[string][2]string{}, choices: map[string]choice{},
 				held: map[string][]*held{}, servers: map[string]servers{}, tracings: map[string]*tracing{},
 			}
 			s.steps = s.allSteps()
@@ -48,7 +48,7 @@ type story struct {
 	env    *script.Env
 	script *script.Script
 	steps  map[string]script.Command
-	kept   map[string][2][]string // tables of both nodes, by name
+	kept   map[string][2]string // tables of both nodes, by name
 
 	awaiting  bool               // the step is repeated
 	choices   map[string]choice  // by name

@@ -188,7 +188,7 @@ func (w *world) lasting(ctx context.Context, at *lab.Namespace) ([]string, error
 		case isLasting(l.Object):
 			all = append(all, fmt.Sprint(name, " ", numbers[name], ": ", l.Text))
 		case l.Object == "",
-			listing.ChainOfClass(l) != "" && isLasting("chain "+listing.ChainOfClass(l)),
+			chainOfClass(l) != "" && isLasting("chain "+chainOfClass(l)),
 			slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(l.Text+" ", text) }):
 			all = append(all, l.String())
 		}
@@ -208,7 +208,7 @@ func isLasting(object string) bool {
 	case name == "balance-3" || name == "affinity.default.steady-sticky.tcp.tcp":
 		return true
 	}
-	return !listing.IsBalancer(name) && !strings.HasPrefix(name, "affinity") && !strings.HasPrefix(name, "port-")
+	return !balancer.MatchString(name) && !strings.HasPrefix(name, "affinity") && !strings.HasPrefix(name, "port-")
 }
 
 // writeTable writes and deletes a table with many rows, as other programs do.

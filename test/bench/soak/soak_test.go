@@ -83,7 +83,7 @@ func TestCanonical(t *testing.T) {
 	}
 }
 `
-	want := listing.Canonical(listing.Parse("ip", text))
+	want := canonical(listing.Parse("ip", text))
 	for _, c := range []struct {
 		from, to string
 		differs  bool
@@ -119,7 +119,7 @@ func TestCanonical(t *testing.T) {
 		if changed == text {
 			t.Fatalf("%q is not in the listing", c.from)
 		}
-		if d := listing.Difference(want, listing.Canonical(listing.Parse("ip", changed))); (d != "") != c.differs {
+		if d := listing.Difference(want, canonical(listing.Parse("ip", changed))); (d != "") != c.differs {
 			t.Errorf("%q instead of %q: got difference %q", c.to, c.from, d)
 		}
 	}
