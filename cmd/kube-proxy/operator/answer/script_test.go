@@ -31,7 +31,7 @@ import (
 //	sync
 //	nft COMMANDS               is another program that changes rules; a semicolon separates them
 //	state not-listed|canceled|waiting|failed|busy-FAMILY|fine
-//	services                   prints the frontends of all Services, and their ports without frontends
+//	services [NAMESPACE [NAME]]   prints the ports of Services and their frontends
 //	diff [CURSOR]              compares the tables from a cursor on; last is that of the last step
 //	explain DESTINATION SOURCE explains a TCP packet: what the proxy adds
 func TestScripts(t *testing.T) {
@@ -114,14 +114,26 @@ func (s *story) context() (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
-func (s *story) services() (text string, err error) {
-	err = s.answers.services(s.t.Context(), cluster.ServiceName{}, func(v *table.ServiceView) error {
+func (s *story) services(of ...string) (text string, err error) {
+	var q, last cluster.ServiceName
+	for i, to := range []*string{&q.Namespace, &q.Name}[:len(of)] {
+		*to = of[i]
+	}
+	err = s.answers.services(s.t.Context(), q, func(v *table.ServiceView) error {
+		name := cluster.ServiceName{Namespace: v.Namespace, Name: v.Name}
+		if name.Compare(last) <= 0 {
+			s.t.Errorf("got %s after %s", name, last)
+		}
+		last = name
 		for _, p := range v.Ports {
-			text += fmt.Sprintf("%s/%s:%s", v.Namespace, v.Name, p.Name)
+			text += fmt.Sprintf("%s:%s", name, p.Name)
 			for _, f := range p.Frontends {
 				text += " " + f.Address.String()
 			}
 			text += "\n"
+			if q.Name == "" && p.Endpoints != nil {
+				s.t.Errorf("%s: a list of Services contains endpoints", name)
+			}
 		}
 		return nil
 	})
