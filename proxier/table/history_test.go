@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -130,6 +131,9 @@ func (h *history) faulty() {
 		if h.IntN(6) == 0 {
 			h.refuseOne()
 		}
+		if h.IntN(3) == 0 {
+			h.ejectSome()
+		}
 		h.sync()
 	}
 }
@@ -221,6 +225,36 @@ func (h *history) refuseOne() {
 		return
 	}
 	h.refused[tag] = h.errno()
+}
+
+// ejectSome changes the ejections of a service port, among them some that the
+// table does not know.
+func (h *history) ejectSome() {
+	services := slices.SortedFunc(h.table().ServiceNames(), cluster.ServiceName.Compare)
+	if len(services) == 0 {
+		return
+	}
+	view, _ := h.table().Service(services[h.IntN(len(services))])
+	if len(view.Ports) == 0 {
+		return
+	}
+	name := table.PortName{ServiceName: view.ServiceName, Port: view.Ports[h.IntN(len(view.Ports))].Name}
+	u, _ := h.table().Usable(name)
+	endpoints := u.Cluster
+	if h.IntN(2) == 0 {
+		endpoints = u.Local
+	}
+	var ejections []cluster.Ejection
+	var begun []netip.AddrPort
+	for _, at := range endpoints {
+		if h.IntN(2) == 0 {
+			ejections = append(ejections, cluster.Ejection{Endpoint: at})
+		}
+		if h.IntN(2) == 0 {
+			begun = append(begun, at)
+		}
+	}
+	h.table().SetEjections(name, ejections, begun)
 }
 
 func (h *history) errno() unix.Errno {
