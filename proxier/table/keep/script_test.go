@@ -20,7 +20,7 @@ import (
 // words of fail are those of TestFaults. Counts are since the step last ran.
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Namespace: true, Setup: func(env *script.Env) (map[string]script.Command, error) {
-		e := &engine{startFirewall(env.T, "firewall", keep.NewGeneration()), make(map[string]int)}
+		e := &engine{firewall: startFirewall(env.T, "firewall", keep.NewGeneration()), seen: make(map[string]int)}
 		steps := map[string]any{
 			"sync":    func() error { e.forget(); return e.Sync() },
 			"resync":  func() error { e.forget(); return e.Resync() },
@@ -59,7 +59,8 @@ func lines(words []string) string { return strings.ReplaceAll(strings.Join(words
 
 type engine struct {
 	*firewall
-	seen map[string]int // counts, and handles of timeouts
+	seen  map[string]int // counts, and handles of timeouts
+	since time.Time      // of the change that waited
 }
 
 // setNode sets the hosts of no rule.
@@ -154,6 +155,14 @@ func (e *engine) answersByName() map[string]func() string {
 		"handle":      func() string { return fmt.Sprint(e.handle(e.t)) },
 		"up-to-date":  func() string { return fmt.Sprint(e.UpToDate()) },
 		"timeouts":    e.timeouts,
+		"waits": func() string { // since when a change waits
+			for _, w := range e.Waits() {
+				before := e.since
+				e.since = w.Since
+				return map[bool]string{true: "as before", false: "since now"}[w.Since.Equal(before)]
+			}
+			return ""
+		},
 		"repairs": func() string {
 			return strings.NewReplacer("map[", "", "]", "", ":", " ").Replace(fmt.Sprint(e.Stats().Repairs))
 		},
