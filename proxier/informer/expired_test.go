@@ -54,19 +54,38 @@ func (a *expiredAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
+// run runs a Source for some time.
+func (a *expiredAPI) run(t *testing.T, d time.Duration) *recorder {
+	t.Helper()
+	a.requests = make(map[string][]string)
+	client, err := apiclient.New(&rest.Config{Transport: a})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := startWith(t, client, func(*Config) {})
+	time.Sleep(d)
+	synctest.Wait()
+	return r
+}
+
+// An API server may have no ServiceCIDRs.
+func TestMissingServiceCIDRs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &expiredAPI{fakeAPI: newFakeAPI(objects(testNode(1)))}
+		api.broken = "servicecidrs"
+		if r := api.run(t, 2*serviceCIDRsTimeout); r.count("services synced") != 1 {
+			t.Errorf("got calls %q, want services synced", r.calls)
+		}
+	})
+}
+
 // A list follows each watch whose version is expired, after a backoff.
 func TestExpiredWatches(t *testing.T) {
 	for name, asEvent := range map[string]bool{"status": false, "event": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := &expiredAPI{newFakeAPI(objects(testNode(1))), asEvent, sync.Mutex{}, make(map[string][]string)}
-				client, err := apiclient.New(&rest.Config{Transport: api})
-				if err != nil {
-					t.Fatal(err)
-				}
-				r := startWith(t, client, func(*Config) {})
-				time.Sleep(2 * time.Minute)
-				synctest.Wait()
+				api := &expiredAPI{fakeAPI: newFakeAPI(objects(testNode(1))), asEvent: asEvent}
+				r := api.run(t, 2*time.Minute)
 				for resource, requests := range api.requests {
 					for i, verb := range requests {
 						if want := []string{"list", "watch"}[i%2]; verb != want {
