@@ -57,6 +57,8 @@ const (
 	// actGap is the minimum time between two acts, so that the results of many
 	// probes cost one.
 	actGap = 50 * time.Millisecond
+	// refreshPeriod is how long the answers of tables count.
+	refreshPeriod = 2 * time.Second
 	// queryTimeout is how long a question to a table may take.
 	queryTimeout = time.Second
 )
@@ -92,6 +94,7 @@ type Ejector struct {
 	began  time.Time     // of the walk
 	walkAt time.Time
 	acted  time.Time // the last act
+	asked  time.Time // the last question to the tables
 	// period is that of walks. One that took long by chance makes it only twice
 	// as long.
 	period time.Duration
@@ -158,6 +161,7 @@ func (e *Ejector) Run(ctx context.Context) {
 
 // act does what the Detector needs, and returns the time of the next act.
 func (e *Ejector) act(ctx context.Context) (next time.Time) {
+	e.refresh(ctx)
 	now := time.Now()
 	orders := e.detector.Next(now)
 	next = e.walkAt
@@ -304,11 +308,7 @@ func (e *Ejector) resolve(ctx context.Context, aged []attempt) {
 	for _, a := range aged {
 		frontends[a.frontend] = struct{}{}
 	}
-	for _, f := range e.config.Families {
-		if err := e.resolveFamily(ctx, f, frontends); err != nil {
-			klog.V(2).InfoS("Failed to ask a table for the endpoints of service ports", "err", err)
-		}
-	}
+	e.ask(ctx, frontends)
 	tries := make([]eject.Try, 0, len(aged))
 	for _, a := range aged {
 		if p, ok := e.ports[a.frontend]; ok && probe.Allowed(a.endpoint.Addr()) {
@@ -322,14 +322,32 @@ func (e *Ejector) resolve(ctx context.Context, aged []attempt) {
 	}
 }
 
+// refresh makes the Detector forget endpoints that the API removed, if the last
+// walk was long ago: they must get no probes.
+func (e *Ejector) refresh(ctx context.Context) {
+	if time.Since(e.asked) >= refreshPeriod {
+		e.ask(ctx, nil)
+	}
+}
+
+// ask asks the tables for the service ports of frontends, and for the endpoints
+// of these and of those that the Detector knows.
+func (e *Ejector) ask(ctx context.Context, frontends map[netip.AddrPort]struct{}) {
+	for _, f := range e.config.Families {
+		if err := e.resolveFamily(ctx, f, frontends); err != nil {
+			klog.V(2).InfoS("Failed to ask a table for the endpoints of service ports", "err", err)
+		}
+	}
+	e.asked = time.Now()
+}
+
 // usable are the endpoints that a service port uses.
 type usable struct {
 	port eject.Port
 	table.Usable
 }
 
-// resolveFamily asks a table for the service ports of frontends, and for the
-// endpoints of these and of those that the Detector knows.
+// resolveFamily asks a table (see ask).
 func (e *Ejector) resolveFamily(ctx context.Context, f nft.Family, frontends map[netip.AddrPort]struct{}) error {
 	asked := e.detector.Ports(f)
 	var mine []netip.AddrPort

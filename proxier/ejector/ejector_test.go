@@ -133,3 +133,23 @@ func TestBlindNames(t *testing.T) {
 		t.Errorf("%d names: %v", len(got), got)
 	}
 }
+
+// TestRefresh asks the tables for the endpoints of service ports while walks
+// are rare.
+func TestRefresh(t *testing.T) {
+	asked := 0
+	e := &Ejector{detector: ejected(), config: Config{
+		Families: []nft.Family{nft.IPv4, nft.IPv6},
+		Query: func(context.Context, nft.Family, func(*table.Table) error) error {
+			asked++
+			return nil
+		},
+	}}
+	for _, age := range []time.Duration{0, refreshPeriod, time.Second} {
+		e.asked = time.Now().Add(-age)
+		e.refresh(t.Context())
+	}
+	if asked != 1 { // the Detector knows no service port of IPv6
+		t.Errorf("tables were asked %d times, want once", asked)
+	}
+}
