@@ -194,7 +194,7 @@ $(MODULES:%=lint/%): lint/%:
 
 .PHONY: bench
 bench: setup ## Run the Go benchmarks (root). BENCH=, BENCHTIME= and COUNT= select what runs.
-	go test -run '^$$' -bench '$(BENCH)' $(if $(filter .,$(BENCH)),-skip Features) -benchtime $(BENCHTIME) -count $(COUNT) ./nft ./proxier ./proxier/follow ./proxier/table ./conntrack
+	go test -run '^$$' -bench '$(BENCH)' $(if $(filter .,$(BENCH)),-skip Features) -benchtime $(BENCHTIME) -count $(COUNT) ./proxier ./proxier/follow ./proxier/table ./conntrack
 
 .PHONY: bench-features
 bench-features: ## Measure the cost of each feature at two sizes (root, ten minutes). PUBLISH=1 keeps the figures, KERNEL=6.1 runs under qemu.

@@ -197,11 +197,3 @@ func TestLostAnswers(t *testing.T) {
 		})
 	}
 }
-
-// The outcome of a transaction that was not sent is known.
-func TestNotSent(t *testing.T) {
-	c := &Conn{socket: &nfnetlink.Socket{FD: -1}}
-	if err := c.Commit(twoRows()); !errors.Is(err, unix.EBADF) || errors.Is(err, ErrUnknownOutcome) {
-		t.Errorf("got %v, want EBADF", err)
-	}
-}

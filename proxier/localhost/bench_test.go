@@ -7,10 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
-	"runtime"
+	"sync"
 	"testing"
-	"time"
 )
 
 // Sizes of BenchmarkRegistry: a transfer of 1 GB in blobs.
@@ -65,82 +63,30 @@ func BenchmarkRegistry(b *testing.B) {
 // transfer transfers all blobs.
 func (f *fixture) transfer(b *testing.B, method string, to netip.AddrPort) {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return f.Server.dial(ctx, to) }
-	todo, errs := make(chan struct{}, blobs), make(chan error, workers)
-	for range blobs {
-		todo <- struct{}{}
-	}
-	close(todo)
-	for range workers {
-		go func() { errs <- transferBlobs(&http.Transport{DialContext: dial}, method, to, todo) }()
-	}
-	for range workers {
-		if err := <-errs; err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// transferBlobs transfers one blob for each value of todo, with one
-// connection.
-func transferBlobs(transport *http.Transport, method string, to netip.AddrPort, todo <-chan struct{}) error {
+	transport := &http.Transport{DialContext: dial, MaxConnsPerHost: workers, MaxIdleConnsPerHost: workers}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport}
-	for range todo {
-		var body io.Reader
-		if method == http.MethodPut {
-			body = io.LimitReader(zeros{}, blobSize) // of unknown length: chunked
-		}
-		request, err := http.NewRequest(method, "http://"+to.String(), body)
-		if err != nil {
-			return err
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(io.Discard, response.Body)
-		response.Body.Close()
-		if err != nil {
-			return err
-		}
+	var wait sync.WaitGroup
+	for range blobs {
+		wait.Go(func() {
+			var body io.Reader
+			if method == http.MethodPut {
+				body = io.LimitReader(zeros{}, blobSize) // of unknown length: chunked
+			}
+			request, err := http.NewRequest(method, "http://"+to.String(), body)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			response, err := transport.RoundTrip(request)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer response.Body.Close()
+			if _, err := io.Copy(io.Discard, response.Body); err != nil {
+				b.Error(err)
+			}
+		})
 	}
-	return nil
-}
-
-// BenchmarkListeners opens 2,000 ports, and reports the memory and the file
-// descriptors of each.
-func BenchmarkListeners(b *testing.B) {
-	const n = 2000
-	for b.Loop() {
-		f := newFixture(b, "127.0.0.1", func(s *Server) { s.listen = listen })
-		before := usage(b)
-		for i := range n {
-			f.Set(NodePort{
-				Port: uint16(10_000 + i), ServicePort: fmt.Sprintf("ns/web-%d:http", i),
-				Targets: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1")},
-			})
-		}
-		start := time.Now()
-		f.awaitListeners(n)
-		b.ReportMetric(float64(time.Since(start).Milliseconds()), "ms")
-		after := usage(b)
-		b.ReportMetric(float64(after.bytes-before.bytes)/n, "B/listener")
-		b.ReportMetric(float64(after.files-before.files)/n, "fds/listener")
-		f.Drain(b.Context())
-	}
-}
-
-// use is the memory and the file descriptors of the process.
-type use struct{ bytes, files int }
-
-func usage(b *testing.B) use {
-	b.Helper()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	files, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		b.Fatal(err)
-	}
-	return use{int(m.HeapAlloc + m.StackInuse), len(files)}
+	wait.Wait()
 }

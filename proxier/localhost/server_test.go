@@ -304,6 +304,8 @@ func (l *failingListener) Accept() (net.Conn, error) {
 	return nil, net.ErrClosed
 }
 
+func (*failingListener) Addr() net.Addr { return &net.TCPAddr{} }
+
 // If the process has no free file descriptor, the attempts to accept become
 // less frequent.
 func TestAcceptFailures(t *testing.T) {
@@ -312,7 +314,7 @@ func TestAcceptFailures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &failingListener{Listener: noListener{}, failures: 10}
+		l := &failingListener{failures: 10}
 		s.accept(&nodePort{}, testPort, l)
 		for i, want := range []time.Duration{5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000} {
 			if got := l.attempts[i+1].Sub(l.attempts[i]); got != want*time.Millisecond {
@@ -321,8 +323,3 @@ func TestAcceptFailures(t *testing.T) {
 		}
 	})
 }
-
-// noListener is a listener that is not used except for its address.
-type noListener struct{ net.Listener }
-
-func (noListener) Addr() net.Addr { return &net.TCPAddr{} }
