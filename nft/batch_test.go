@@ -2,6 +2,7 @@ package nft_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -42,8 +43,8 @@ func TestLargeBatch(t *testing.T) {
 	}
 	deleteAll()
 	commit(t, c, b)
-	if got := elements(t, list(t), "map services"); len(got) != 0 {
-		t.Errorf("got %d rows after deletion, want 0", len(got))
+	if got := list(t); strings.Contains(got, "elements") {
+		t.Errorf("got rows after deletion:\n%.300s", got)
 	}
 }
 

@@ -31,10 +31,9 @@ func TestWithoutCapability(t *testing.T) {
 		}
 		_, read = c.Generation()
 	})
-	checkError(t, small, "commit table ip lb: operation not permitted")
-	want := nft.Problem{Op: "commit", Errno: unix.EPERM}
-	if p := refused(t, small); len(p) != 1 || p[0] != want {
-		t.Errorf("got problems %+v, want %+v", p, want)
+	want, text := nft.Problem{Op: "commit", Errno: unix.EPERM}, "commit table ip lb: operation not permitted"
+	if p := refused(t, small); len(p) != 1 || p[0] != want || small.Error() != text {
+		t.Errorf("got %v with problems %+v, want %s with %+v", small, p, text, want)
 	}
 	if !errors.Is(large, unix.EMSGSIZE) || !strings.HasPrefix(large.Error(), "commit table ip lb: send ") {
 		t.Errorf("commit of a large batch: got %v, want EMSGSIZE", large)

@@ -124,14 +124,6 @@ func checkProblem(t testing.TB, c *nft.Conn, b *nft.Batch, want string) nft.Prob
 	return problems[0]
 }
 
-// checkError fails the test if err does not have the text want.
-func checkError(t testing.TB, err error, want string) {
-	t.Helper()
-	if err == nil || err.Error() != want {
-		t.Errorf("got  %v\nwant %s", err, want)
-	}
-}
-
 func generation(t testing.TB, c *nft.Conn) uint32 {
 	t.Helper()
 	gen, err := c.Generation()

@@ -148,13 +148,13 @@ func (r *random) table() *nft.Table {
 	t := &nft.Table{Family: r.family, Name: r.name("table"), Comment: r.comment()}
 	var sets []keyedSet
 	for range r.IntN(6) {
-		s := r.set()
-		sets = append(sets, s)
-		t.Sets = append(t.Sets, s.Set)
+		sets = append(sets, r.set())
 	}
 	if r.maybe(2) {
-		s := r.clients()
-		sets = append(sets, s)
+		client := []nft.Expr{nft.Saddr(r.family), nft.Priority()}
+		sets = append(sets, keyedSet{clientSet(r.family, r.name("clients")), client})
+	}
+	for _, s := range sets {
 		t.Sets = append(t.Sets, s.Set)
 	}
 	for range r.IntN(3) {
@@ -200,28 +200,17 @@ func (r *random) set() keyedSet {
 	f := r.family
 	addr := nft.TypeAddr(f)
 	vip := serviceKey(f)
-	s := &nft.Set{Name: r.name("set"), Comment: r.comment()}
-	var key []nft.Expr
-	switch r.IntN(8) {
-	case 0:
-		s.Key, key = nft.Types(addr), vip[:1]
-	case 1:
-		s.Key, key = serviceType(f), vip
-	case 2:
-		s.Key, key = nft.Types(nft.TypeInetProto, nft.TypeInetService), vip[1:]
-	case 3:
-		key = append(vip, nft.Priority())
-		s.Key = nft.Types(addr, nft.TypeInetProto, nft.TypeInetService, nft.TypeClassID)
-	case 4:
-		s.Key, key = nft.Types(nft.TypeClassID), []nft.Expr{nft.Priority()}
-	case 5:
-		s.Key = nft.Types(addr, nft.TypeInetService, addr)
-		key = []nft.Expr{nft.Daddr(f), nft.ThDport(), nft.Saddr(f)}
-	case 6:
-		s.Key, key = nft.Types(addr), []nft.Expr{nft.Saddr(f)}
-	case 7:
-		s.Key, key = nft.Types(nft.TypeInetService), []nft.Expr{nft.ThDport()}
-	}
+	s := pick(r,
+		keyedSet{&nft.Set{Key: nft.Types(addr)}, vip[:1]},
+		keyedSet{&nft.Set{Key: serviceType(f)}, vip},
+		keyedSet{&nft.Set{Key: nft.Types(nft.TypeInetProto, nft.TypeInetService)}, vip[1:]},
+		keyedSet{&nft.Set{Key: endpointMap(f).Key}, append(vip, nft.Priority())},
+		keyedSet{&nft.Set{Key: nft.Types(nft.TypeClassID)}, []nft.Expr{nft.Priority()}},
+		keyedSet{sourceSet(f, ""), []nft.Expr{nft.Daddr(f), nft.ThDport(), nft.Saddr(f)}},
+		keyedSet{&nft.Set{Key: nft.Types(addr)}, []nft.Expr{nft.Saddr(f)}},
+		keyedSet{&nft.Set{Key: nft.Types(nft.TypeInetService)}, []nft.Expr{nft.ThDport()}},
+	)
+	s.Name, s.Comment = r.name("set"), r.comment()
 	switch r.IntN(4) {
 	case 0:
 		s.Verdicts = true
@@ -233,12 +222,7 @@ func (r *random) set() keyedSet {
 	if r.maybe(4) {
 		s.Size = 100 + r.Uint32N(1000)
 	}
-	return keyedSet{s, key}
-}
-
-func (r *random) clients() keyedSet {
-	s := clientSet(r.family, r.name("clients"))
-	return keyedSet{s, []nft.Expr{nft.Saddr(r.family), nft.Priority()}}
+	return s
 }
 
 func (r *random) rules(sets []keyedSet, chains []*nft.Chain, nat bool) []nft.Rule {

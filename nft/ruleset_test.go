@@ -63,33 +63,6 @@ func checkUnchanged(t testing.TB, before string) {
 	}
 }
 
-// block returns the lines of a listing between head and its closing brace.
-func block(t testing.TB, listing, head string) []string {
-	t.Helper()
-	_, after, ok := strings.Cut(listing, head+" {\n")
-	if !ok {
-		t.Fatalf("no %q in\n%s", head, listing)
-	}
-	indent := "\n\t}"
-	body, _, _ := strings.Cut("\n"+after, indent)
-	lines := strings.Split(strings.TrimPrefix(body, "\n"), "\n")
-	for i := range lines {
-		lines[i] = strings.TrimSpace(lines[i])
-	}
-	return slices.DeleteFunc(lines, func(s string) bool { return s == "" })
-}
-
-// elements returns the elements of a set in a listing. The set is given as
-// nft declares it, such as `map services`.
-func elements(t testing.TB, listing, set string) []string {
-	t.Helper()
-	_, after, ok := strings.Cut(strings.Join(block(t, listing, set), " "), "elements = { ")
-	if !ok {
-		return nil
-	}
-	return strings.Split(strings.TrimSuffix(after, " }"), ", ")
-}
-
 // asListed returns nft text as nft prints it on this host. Without
 // /etc/protocols it prints the numbers of protocols.
 func asListed(text string) string {

@@ -355,13 +355,14 @@ func (p *program) readRules(chains ...string) (string, error) {
 	for _, chain := range chains {
 		rules, err := p.conn.Rules(p.table, chain)
 		ids, errIDs := p.conn.RuleIDs(p.table, chain)
-		if err := errors.Join(err, errIDs); err != nil {
-			return "", err
+		if err := errors.Join(err, errIDs); err != nil || len(rules) != len(ids) {
+			return "", fmt.Errorf("got %d rules and %d RuleIDs, %w", len(rules), len(ids), err)
 		}
 		p.rules = rules
-		var fromIDs []uint64
 		for i, id := range ids {
-			fromIDs = append(fromIDs, id.Handle)
+			if handles = append(handles, id.Handle); rules[i].Handle != id.Handle {
+				return "", fmt.Errorf("got handle %d of a rule, and %d of its RuleID", rules[i].Handle, id.Handle)
+			}
 			text.WriteString(rules[i].Text(p.family))
 			if to := rules[i].Target(); to != "" {
 				fmt.Fprintf(&text, "; to chain %s", to)
@@ -374,19 +375,8 @@ func (p *program) readRules(chains ...string) (string, error) {
 			}
 			fmt.Fprintln(&text)
 		}
-		handles = append(handles, fromIDs...)
-		if got := handlesOf(rules); !slices.Equal(got, fromIDs) {
-			return "", fmt.Errorf("got handles %v of rules, and %v of RuleIDs", got, fromIDs)
-		}
 	}
 	return text.String(), unique(handles)
-}
-
-func handlesOf(rules []nft.Rule) (handles []uint64) {
-	for _, r := range rules {
-		handles = append(handles, r.Handle)
-	}
-	return handles
 }
 
 // deleteRule deletes the n-th rule of the step rules.

@@ -10,52 +10,33 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
-// statementSets are the sets that the rules of TestStatements look up.
-type statementSets struct {
-	addrs, services, sources, clients *nft.Set
-	verdicts, endpoints               *nft.Set
-}
-
-func newStatementSets(f nft.Family) statementSets {
-	verdicts := serviceMap(f)
-	verdicts.Name = "verdicts"
-	return statementSets{
-		addrs:     addrSet(f, "addrs"),
-		services:  &nft.Set{Name: "services", Key: serviceType(f)},
-		sources:   sourceSet(f, "sources"),
-		clients:   clientSet(f, "clients"),
-		verdicts:  verdicts,
-		endpoints: endpointMap(f),
-	}
-}
-
-func (s statementSets) all() []*nft.Set {
-	return []*nft.Set{s.addrs, s.services, s.sources, s.clients, s.verdicts, s.endpoints}
-}
-
 // statementRules returns rules with all variants of each function that
-// returns a statement or an expression.
-func statementRules(f nft.Family, s statementSets) []nft.Rule {
+// returns a statement or an expression, and the sets that they look up.
+func statementRules(f nft.Family) ([]nft.Rule, []*nft.Set) {
 	rule := nft.NewRule
+	addrs, sources, clients := addrSet(f, "addrs"), sourceSet(f, "sources"), clientSet(f, "clients")
+	endpoints := endpointMap(f)
+	services := &nft.Set{Name: "services", Key: serviceType(f)}
+	verdicts := &nft.Set{Name: "verdicts", Key: serviceType(f), Verdicts: true}
 	vip, client := serviceKey(f), []nft.Expr{nft.Saddr(f), nft.Priority()}
 	rules := []nft.Rule{
-		rule(nft.In(s.addrs, nft.Daddr(f))),
-		rule(nft.In(s.addrs, nft.Saddr(f))),
-		rule(nft.NotIn(s.addrs, nft.Saddr(f)), nft.Drop()),
-		rule(nft.In(s.services, vip...), nft.Drop()),
-		rule(nft.NotIn(s.services, vip...), nft.Drop()),
-		rule(nft.NotIn(s.sources, nft.Daddr(f), nft.ThDport(), nft.Saddr(f)), nft.Drop()),
-		rule(nft.In(s.sources, nft.Daddr(f), nft.ThDport(), nft.Saddr(f)), nft.Drop()),
-		rule(nft.In(s.sources, nft.Saddr(f), nft.ThDport(), nft.Daddr(f)), nft.Drop()),
-		rule(nft.VMap(s.verdicts, vip...)),
-		rule(nft.SetPriorityTo(4096), nft.In(s.clients, client...), nft.Goto("next")),
-		rule(nft.SetPriority(nft.Random(16, 0)), nft.In(s.clients, client...), nft.Jump("next")),
-		rule(nft.Update(s.clients, 3*time.Hour, client...)),
-		rule(nft.Update(s.clients, 24*time.Hour+2*time.Minute+time.Second, client...)),
-		rule(nft.Update(s.clients, 0, client...)),
-		rule(nft.Update(s.clients, time.Second+999*time.Microsecond, client...)),
-		rule(nft.SetPriority(nft.Random(3, 0)), nft.DNATMap(f, s.endpoints, append(vip, nft.Priority())...)),
-		rule(nft.SetPriority(nft.Random(2, 65536)), nft.DNATMap(f, s.endpoints, append(vip, nft.Priority())...)),
+		rule(nft.In(addrs, nft.Daddr(f))),
+		rule(nft.In(addrs, nft.Saddr(f))),
+		rule(nft.NotIn(addrs, nft.Saddr(f)), nft.Drop()),
+		rule(nft.In(services, vip...), nft.Drop()),
+		rule(nft.NotIn(services, vip...), nft.Drop()),
+		rule(nft.NotIn(sources, nft.Daddr(f), nft.ThDport(), nft.Saddr(f)), nft.Drop()),
+		rule(nft.In(sources, nft.Daddr(f), nft.ThDport(), nft.Saddr(f)), nft.Drop()),
+		rule(nft.In(sources, nft.Saddr(f), nft.ThDport(), nft.Daddr(f)), nft.Drop()),
+		rule(nft.VMap(verdicts, vip...)),
+		rule(nft.SetPriorityTo(4096), nft.In(clients, client...), nft.Goto("next")),
+		rule(nft.SetPriority(nft.Random(16, 0)), nft.In(clients, client...), nft.Jump("next")),
+		rule(nft.Update(clients, 3*time.Hour, client...)),
+		rule(nft.Update(clients, 24*time.Hour+2*time.Minute+time.Second, client...)),
+		rule(nft.Update(clients, 0, client...)),
+		rule(nft.Update(clients, time.Second+999*time.Microsecond, client...)),
+		rule(nft.SetPriority(nft.Random(3, 0)), nft.DNATMap(f, endpoints, append(vip, nft.Priority())...)),
+		rule(nft.SetPriority(nft.Random(2, 65536)), nft.DNATMap(f, endpoints, append(vip, nft.Priority())...)),
 		rule(nft.SaddrLocal()),
 		rule(nft.DaddrLocal(), nft.Drop()),
 		rule(nft.DaddrNotLocal(), nft.Drop()),
@@ -99,7 +80,8 @@ func statementRules(f nft.Family, s statementSets) []nft.Rule {
 			rule(nft.Within(nft.Saddr(f), p)), rule(nft.NotWithin(nft.Saddr(f), p)),
 			rule(nft.Within(nft.Daddr(f), p)), rule(nft.NotWithin(nft.Daddr(f), p)))
 	}
-	return append(rules, rule(nft.MatchL4Proto(udp), nft.DNAT(endpointAddr(f))))
+	return append(rules, rule(nft.MatchL4Proto(udp), nft.DNAT(endpointAddr(f)))),
+		[]*nft.Set{addrs, services, sources, clients, verdicts, endpoints}
 }
 
 // prefixes returns prefixes whose lengths are at byte boundaries and between
@@ -120,9 +102,9 @@ func prefixes(f nft.Family) []netip.Prefix {
 // nft lists each rule as Rule.Text returns it, and loads it as the same rule.
 func TestStatements(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
-		sets := newStatementSets(f)
-		table := &nft.Table{Family: f, Name: "t", Sets: sets.all(), Chains: []*nft.Chain{
-			{Name: "test", Rules: statementRules(f, sets)}, {Name: "next"},
+		rules, sets := statementRules(f)
+		table := &nft.Table{Family: f, Name: "t", Sets: sets, Chains: []*nft.Chain{
+			{Name: "test", Rules: rules}, {Name: "next"},
 		}}
 		nstest.Commit(t, c, table)
 		checkTexts(t, c, table)

@@ -47,7 +47,7 @@ type story struct {
 	// monitor is `nft monitor`, of whose output the script has read seen bytes.
 	monitor  *lab.Process
 	seen     int
-	owner    *session            // of the tables
+	owner    func() error        // ends the program that owns the tables
 	held     []net.Listener      // of the step hold
 	root     string              // file system of the DaemonSet's containers
 	path     string              // environment variable PATH of users
@@ -322,7 +322,7 @@ func (s *story) nodeSteps() map[string]any {
 		"written":   s.onlyWritten,
 		"unwritten": s.unwritten,
 		"take":      s.takeTables,
-		"return":    func() error { return s.owner.Close() },
+		"return":    func() error { return s.owner() },
 	}
 }
 
@@ -415,20 +415,6 @@ func (s *story) expanded(file string) string {
 	return os.Expand(s.script.ReadFile(file), s.script.Getenv)
 }
 
-// session is a program that ends with its input.
-type session struct {
-	wait func() error
-	in   interface{ Close() error }
-}
-
-// Close ends the program.
-func (s *session) Close() error {
-	if err := s.in.Close(); err != nil {
-		return err
-	}
-	return s.wait()
-}
-
 // takeTables replaces the tables kube-proxy of node1 with empty ones that a
 // program owns. When it ends, the kernel removes the tables.
 func (s *story) takeTables() {
@@ -436,8 +422,8 @@ func (s *story) takeTables() {
 	in, err := cmd.StdinPipe()
 	s.must(err)
 	s.must(cmd.Start())
-	s.owner = &session{cmd.Wait, in}
-	s.t.Cleanup(func() { _ = s.owner.Close() }) // an error after an earlier Close
+	s.owner = func() error { return errors.Join(in.Close(), cmd.Wait()) }
+	s.t.Cleanup(func() { _ = s.owner() }) // an error after an earlier call
 	for _, family := range []string{"ip", "ip6"} {
 		_, err := fmt.Fprintf(in, "delete table %s kube-proxy; add table %[1]s kube-proxy { flags owner; }\n", family)
 		s.must(err)
