@@ -234,7 +234,7 @@ func (w *world) addClient(node *stage.Node) (*lab.Namespace, error) {
 	client.IPv4 = clientAddr
 	own := []netip.Prefix{netip.PrefixFrom(clientAddr, clientAddr.BitLen())}
 	return client, errors.Join(client.AddAddrTo("lo", own[0]), node.Pod.SetSysctl("net.ipv4.ip_forward", "1"),
-		lab.Wire(node.Pod.Namespace, client, "to-node", "to-client", everywhere, own))
+		lab.Wire(node.Pod.Namespace, client, "to-client", "to-node", own, everywhere))
 }
 
 // source is a kind of clients.
