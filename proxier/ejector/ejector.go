@@ -7,10 +7,10 @@
 //
 // A walk through connection tracking looks for unanswered attempts. If there
 // are any, a second look follows after 0.3 s: an attempt that is in both is
-// unanswered for that long. The period of walks follows their CPU time and that
-// of deletions: at most 0.5 % of a core, and one in a second. Looks for answers
-// of suspects take at most as much on average. While there is no attempt of
-// that age, the tables are asked nothing.
+// unanswered for that long. The period of walks follows the CPU time of first
+// looks: at most 0.5 % of a core, and one in a second. All else, which only
+// unanswered attempts cause, takes at most as much on the average of a minute.
+// While there is no attempt of that age, the tables are asked nothing.
 package ejector
 
 import (
@@ -43,10 +43,10 @@ const (
 	minPeriod = time.Second
 	maxPeriod = 2 * time.Minute
 	walkShare = 200
-	// lookCredit is the time for which looks for answered connections of
-	// suspects may take all of the time that they may take on average: as much
-	// as walks. There are none without suspects.
-	lookCredit = 10 * time.Second
+	// credit is the time of which second looks, looks for answers of suspects
+	// and deletions may take at once what they may take on average: as much as
+	// walks. So an endpoint that dies is ejected without a pause.
+	credit = time.Minute
 	// maxNarrowLooks is the number of suspects whose connections are dumped one
 	// by one. With more, one dump has those of all.
 	maxNarrowLooks = 4
@@ -90,7 +90,7 @@ type Ejector struct {
 
 	// first are the attempts of the first look of a walk, nil before it.
 	first  map[attempt]struct{}
-	cost   time.Duration // CPU time of a walk, and of deletions before it
+	cost   time.Duration // CPU time of the first look
 	began  time.Time     // of the walk
 	walkAt time.Time
 	acted  time.Time // the last act
@@ -98,7 +98,9 @@ type Ejector struct {
 	// period is that of walks. One that took long by chance makes it only twice
 	// as long.
 	period time.Duration
-	lookAt time.Time // the earliest time of the next look for answers
+	// rested is the time from which what unanswered attempts cause may take CPU
+	// time again.
+	rested time.Time
 	// ports are the service ports of the frontends with attempts in the last
 	// walk.
 	ports   map[netip.AddrPort]eject.Port
@@ -175,11 +177,11 @@ func (e *Ejector) act(ctx context.Context) (next time.Time) {
 		probe.Send(p, e.results)
 	}
 	if len(orders.Looks) > 0 {
-		if !now.Before(e.lookAt) {
+		if !now.Before(e.rested) {
 			e.look(ctx, orders.Looks)
 			sooner(now)
 		} else {
-			sooner(e.lookAt)
+			sooner(e.rested)
 		}
 	}
 	e.apply(ctx)
@@ -241,18 +243,21 @@ func nameOf(p eject.Port) table.PortName { return table.PortName{ServiceName: p.
 func (e *Ejector) walk(ctx context.Context) {
 	if e.first != nil {
 		var aged []attempt
-		err := e.unanswered(ctx, func(a attempt) {
+		took, err := e.unanswered(ctx, func(a attempt) {
 			if _, ok := e.first[a]; ok {
 				aged = append(aged, a)
 			}
 		})
+		e.charge(took)
 		e.endWalk(ctx, aged, err)
 		return
 	}
 	e.began = time.Now()
 	e.walks.Inc()
 	found := newSample()
-	err := e.unanswered(ctx, found.add)
+	var err error
+	e.cost, err = e.unanswered(ctx, found.add)
+	e.walkTime.Add(e.cost.Seconds())
 	if err != nil || len(found.attempts) == 0 {
 		e.endWalk(ctx, nil, err)
 		return
@@ -264,7 +269,10 @@ func (e *Ejector) walk(ctx context.Context) {
 func (e *Ejector) endWalk(ctx context.Context, aged []attempt, err error) {
 	e.period = min(max(minPeriod, e.cost*walkShare), 2*e.period+minPeriod, maxPeriod)
 	e.walkAt = e.began.Add(e.period)
-	e.first, e.cost = nil, 0
+	if len(aged) > 0 && e.walkAt.Before(e.rested) {
+		e.walkAt = e.rested
+	}
+	e.first = nil
 	if e.report(err); err == nil {
 		e.resolve(ctx, aged)
 	}
@@ -280,23 +288,31 @@ func (e *Ejector) report(err error) {
 }
 
 // unanswered calls each with the attempts to connect to endpoints of Services
-// that have no answer.
-func (e *Ejector) unanswered(ctx context.Context, each func(attempt)) error {
+// that have no answer. It returns the CPU time that it took.
+func (e *Ejector) unanswered(ctx context.Context, each func(attempt)) (took time.Duration, err error) {
 	before := threadTime()
 	s := conntrack.Selection{Protocol: unix.IPPROTO_TCP, Translated: true, Answer: conntrack.Unanswered}
-	_, err := e.conn.Select(ctx, s, func(c conntrack.Connection) {
+	_, err = e.conn.Select(ctx, s, func(c conntrack.Connection) {
 		if c.State == "SYN_SENT" {
 			each(attempt{c.Client, c.Frontend, c.Endpoint, c.ID})
 		}
 	})
-	e.spend(threadTime() - before)
-	return err
+	return threadTime() - before, err
 }
 
-// spend records CPU time of walks.
-func (e *Ejector) spend(took time.Duration) {
-	e.cost += took
+// charge records CPU time that unanswered attempts caused.
+func (e *Ejector) charge(took time.Duration) {
 	e.walkTime.Add(took.Seconds())
+	e.rested = restedAfter(e.rested, time.Now(), took)
+}
+
+// restedAfter returns the time from which more CPU time may be taken, after
+// some was taken at now.
+func restedAfter(last, now time.Time, took time.Duration) time.Time {
+	if least := now.Add(-credit); last.Before(least) {
+		last = least
+	}
+	return last.Add(took * walkShare)
 }
 
 // resolve passes attempts to the Detector, with the endpoints that their
@@ -406,23 +422,14 @@ func (e *Ejector) look(ctx context.Context, suspects []eject.Endpoint) {
 		_, failed := e.conn.Select(ctx, s, each)
 		err = errors.Join(err, failed)
 	}
-	e.lookAt = nextLook(e.lookAt, now, threadTime()-before)
+	e.charge(threadTime() - before)
 	if e.report(err); err != nil {
-		e.lookAt = e.lookAt.Add(minPeriod)
+		e.rested = now.Add(minPeriod)
 		return
 	}
 	for _, s := range suspects {
 		e.detector.Answers(now, s, ids[s.Addr])
 	}
-}
-
-// nextLook returns the earliest time of the next look, after one at now that
-// took some CPU time.
-func nextLook(last, now time.Time, took time.Duration) time.Time {
-	if credit := now.Add(-lookCredit); last.Before(credit) {
-		last = credit
-	}
-	return last.Add(took * walkShare)
 }
 
 // looks returns the dumps that have the answered connections of endpoints.
@@ -465,7 +472,7 @@ func (e *Ejector) clean(ctx context.Context) {
 		_, is := ejected[eject.Endpoint{Port: p, Addr: endpoint}]
 		return ok && is
 	})
-	e.spend(threadTime() - before)
+	e.charge(threadTime() - before)
 	if err != nil {
 		klog.ErrorS(err, "Failed to delete attempts to connect to ejected endpoints, retrying")
 		e.cleanAt = time.Now().Add(minPeriod)

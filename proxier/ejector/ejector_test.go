@@ -94,23 +94,23 @@ func TestSampleOfFloods(t *testing.T) {
 	}
 }
 
-// TestNextLook takes looks as soon as they are allowed: a few at once, and on
+// TestRestedAfter takes looks as soon as they are allowed: many at once, and on
 // average as many as walks.
-func TestNextLook(t *testing.T) {
+func TestRestedAfter(t *testing.T) {
 	var at time.Time
 	start := time.Now()
 	now, looks := start, 0
-	const took = 10 * time.Millisecond
-	for now.Sub(start) < time.Minute {
+	const took, lasts, atOnce = 10 * time.Millisecond, 10 * time.Minute, 30
+	for now.Sub(start) < lasts {
 		if now.Before(at) {
 			now = at
 		}
-		at = nextLook(at, now, took)
-		if looks++; looks == 5 && now != start {
+		at = restedAfter(at, now, took)
+		if looks++; looks == atOnce && now != start {
 			t.Errorf("look %d waits %v, want no wait", looks, now.Sub(start))
 		}
 	}
-	if want := int((time.Minute + lookCredit) / (took * walkShare)); looks < want-1 || looks > want+1 {
+	if want := int((lasts + credit) / (took * walkShare)); looks < want-1 || looks > want+1 {
 		t.Errorf("%d looks, want %d", looks, want)
 	}
 }
