@@ -113,7 +113,7 @@ func (p *process) read(file string) string {
 // await waits until a condition is met, and reports whether it was before the
 // demo ended.
 func (p *process) await(met func() bool) bool {
-	for deadline := time.Now().Add(time.Minute); !met() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(2 * time.Minute); !met() && time.Now().Before(deadline); {
 		time.Sleep(2 * time.Millisecond)
 	}
 	return met()

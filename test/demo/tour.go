@@ -274,10 +274,11 @@ func (t *tour) compareTables(ctx context.Context, _ string, _ [][]string) error 
 // runCommand runs a command of bash on a host, such as "node1 nft list tables",
 // and prints its output. Each row is a regular expression that the output must
 // match. It repeats the command until all do, because the effects of earlier
-// steps can be late. With rows, the command may fail.
+// steps can be late: dead endpoints are found later beside many
+// connections. With rows, the command may fail.
 func (t *tour) runCommand(ctx context.Context, argument string, rows [][]string) error {
 	host, command, _ := strings.Cut(argument, " ")
-	limited, cancel := context.WithTimeout(ctx, effectTimeout)
+	limited, cancel := context.WithTimeout(ctx, 2*effectTimeout)
 	defer cancel()
 	for {
 		cmd := t.cluster.hosts[host].Command(limited, "bash", "-c", command)
