@@ -8,9 +8,9 @@ import (
 // LastGood returns the plan of a service port whose wanted plan cannot be
 // written: what is left of the plan before. These are the frontends that the
 // service port still owns, as the kind and with the policy that they have now,
-// the endpoints that the wanted plan uses, and the clients that both plans
-// allow. If no frontend is left, the wanted frontends reject connections. The
-// result is nil if wanted is nil. before can be nil.
+// the endpoints that the wanted plan uses for each policy, and the clients that
+// both plans allow. If no frontend is left, the wanted frontends reject
+// connections. The result is nil if wanted is nil. before can be nil.
 //
 // The result shares no slice of targets with the plan before.
 func LastGood(before, wanted *Plan) *Plan {
@@ -28,8 +28,7 @@ func LastGood(before, wanted *Plan) *Plan {
 	if len(plan.Frontends) == 0 {
 		return reject
 	}
-	used := slices.Concat(wanted.Cluster, wanted.Local)
-	plan.Cluster = arrange(before.Cluster, keep(before.Cluster, used, Target.AddrPort))
+	plan.Cluster = arrange(before.Cluster, keep(before.Cluster, wanted.Cluster, Target.AddrPort))
 	plan.Local = nil
 	if len(plan.Cluster) > 0 {
 		had := slices.Concat(before.Local, before.Cluster) // a policy can be Local only now
