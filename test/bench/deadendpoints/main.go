@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -62,6 +63,7 @@ type bench struct {
 	to       []string
 	rate     int
 	duration time.Duration
+	dead     []int // endpoints, in each phase
 }
 
 // AddFlags implements report.Benchmark.
@@ -70,12 +72,14 @@ func (b *bench) AddFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&b.to, "to", nil, "Only connect to these targets: tcp://ADDRESS:PORT, udp://ADDRESS:PORT.")
 	flags.IntVar(&b.rate, "rate", 100, "Connects per second of each kind of clients.")
 	flags.DurationVar(&b.duration, "duration", 30*time.Second, "Length of a phase.")
+	flags.IntSliceVar(&b.dead, "dead", []int{0, 1, 3, 9, endpoints}, "Numbers of dead endpoints, one for each phase.")
 }
 
 // Measure implements report.Benchmark.
 func (b *bench) Measure(ctx context.Context, r *report.Report) (err error) {
-	if b.rate < 1 || b.duration <= 0 {
-		return errors.New("want a positive rate and duration")
+	isWrong := func(dead int) bool { return dead < 0 || dead > endpoints }
+	if b.rate < 1 || b.duration <= 0 || slices.ContainsFunc(b.dead, isWrong) {
+		return fmt.Errorf("want a positive rate and duration, and at most %d dead endpoints", endpoints)
 	}
 	if len(b.to) > 0 {
 		return b.connect(ctx, r)
@@ -198,11 +202,8 @@ func (b *bench) measure(ctx context.Context, r *report.Report, w *world, proxy s
 	}
 	sources := w.sources(node.Pod.Namespace, client)
 	pause := min(b.duration, 15*time.Second) // until ejections have ended
-	for _, p := range []struct {
-		title string
-		dead  int
-	}{{"no fault", 0}, {"1 of 10 dead", 1}, {"3 of 10 dead", 3}, {"9 of 10 dead", 9}, {"all dead", endpoints}} {
-		if err := w.kill(p.dead); err != nil {
+	for _, dead := range b.dead {
+		if err := w.kill(dead); err != nil {
 			return err
 		}
 		var clients sync.WaitGroup
@@ -212,10 +213,11 @@ func (b *bench) measure(ctx context.Context, r *report.Report, w *world, proxy s
 		}
 		clients.Wait()
 		for i, from := range sources {
-			r.AddRow(p.title, append([]report.Figure{report.Label("proxy", proxy), report.Label("clients", from.name)},
+			title := fmt.Sprintf("%d of %d endpoints dead", dead, endpoints)
+			r.AddRow(title, append([]report.Figure{report.Label("proxy", proxy), report.Label("clients", from.name)},
 				all[i].figures()...)...)
 		}
-		if err := w.revive(p.dead); err != nil {
+		if err := w.revive(dead); err != nil {
 			return err
 		}
 		if !lab.Sleep(ctx, pause) {
