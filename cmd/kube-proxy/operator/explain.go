@@ -64,6 +64,7 @@ func (f *explainFlags) addTo(cmd *cobra.Command) {
 		strings.Join(frontendNames(), ", "))
 	f.add(cmd, 5*time.Second)
 	complete(cmd, "frontend", frontendNames()...)
+	completeWith(cmd, "interface", completeInterface)
 }
 
 // run explains packets to a destination.
@@ -122,13 +123,9 @@ func (f *explainFlags) checkInterface() error {
 	if f.iface == "" {
 		return nil
 	}
-	interfaces, err := net.Interfaces()
+	names, err := interfaceNames()
 	if err != nil {
 		return err
-	}
-	var names []string
-	for _, i := range interfaces {
-		names = append(names, i.Name)
 	}
 	if slices.Contains(names, f.iface) {
 		return nil
@@ -137,4 +134,22 @@ func (f *explainFlags) checkInterface() error {
 		return misusef("--interface %q does not exist on this node; did you mean %s?", f.iface, meant)
 	}
 	return misusef("--interface %q does not exist on this node: it has %s", f.iface, strings.Join(names, ", "))
+}
+
+// interfaceNames returns the names of the interfaces of this node.
+func interfaceNames() (names []string, err error) {
+	interfaces, err := net.Interfaces()
+	for _, i := range interfaces {
+		names = append(names, i.Name)
+	}
+	return names, err
+}
+
+// completeInterface completes the name of an interface of this node.
+func completeInterface(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	names, err := interfaceNames()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return names, wordEnds
 }

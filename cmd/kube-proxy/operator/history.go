@@ -58,7 +58,7 @@ func (f *historyFlags) run(cmd *cobra.Command, args []string) error {
 	q := history.Query{ServiceName: name, Since: f.since}
 	ctx := cmd.Context()
 	if f.watch {
-		return watchRows(ctx, cmd.OutOrStdout(), historyHead, func(ctx context.Context) ([]row, error) {
+		return watchRows(ctx, cmd.OutOrStdout(), historyHead, "", func(ctx context.Context) ([]row, error) {
 			entries, err := f.ask(ctx, q)
 			q.Since = recentChanges // what is older does not change
 			return historyRows(entries), f.explainMissing(ctx, name, err)

@@ -98,6 +98,21 @@ func newRoot(config Config) *cobra.Command {
 		return fmt.Errorf("unknown command %q; %s --help lists the commands", args[0], Name)
 	}
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Args = func(_ *cobra.Command, args []string) error {
+				if found, rest, err := root.Find(args); err != nil || found == root {
+					return root.Args(root, rest)
+				}
+				return nil
+			}
+		case "completion":
+			c.RunE = root.RunE // checks the arguments, unlike a command that does nothing
+		}
+	}
 	checkArguments(root)
 	return root
 }

@@ -54,10 +54,11 @@ func newServices() *cobra.Command {
 func (f *serviceFlags) listServices(cmd *cobra.Command, q cluster.ServiceName) error {
 	ctx := cmd.Context()
 	if f.watch {
-		return watchRows(ctx, cmd.OutOrStdout(), servicesHead, func(ctx context.Context) ([]row, error) {
+		list := func(ctx context.Context) ([]row, error) {
 			services, err := f.services(ctx, q)
 			return serviceRows(services, false), err
-		})
+		}
+		return watchRows(ctx, cmd.OutOrStdout(), servicesHead, "\t-\t-\t-\tremoved", list)
 	}
 	services, failed := f.services(ctx, q)
 	if failed != nil && len(services) == 0 {

@@ -74,6 +74,12 @@ func (f *topFlags) run(cmd *cobra.Command, args []string) error {
 	case !slices.Contains(top.Keys(), f.sort):
 		return misusef("--sort %q is unknown: want %s", f.sort, strings.Join(top.Keys(), ", "))
 	}
+	if name.Name == "" && name.Namespace != "" && f.output.forPeople() {
+		if meant, ok := f.meantNamespace(cmd.Context(), name.Namespace); ok && meant != name.Namespace {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), f.none(cmd.Context(), "Services", name.Namespace))
+			return err
+		}
+	}
 	q := answer.TopQuery{
 		ServiceName: name, Sort: f.sort, Limit: math.MaxInt,
 		Endpoints: f.endpoints || name.Name != "",

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -31,8 +33,10 @@ func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 type row struct{ about, columns string }
 
 // watchRows prints a table, and then each row again that changed, until ctx
-// ends. list returns the rows; if it fails later, the error is printed instead.
-func watchRows(ctx context.Context, w io.Writer, head string, list func(context.Context) ([]row, error)) error {
+// ends. A row that is gone is printed with the columns gone, unless they are
+// empty. list returns the rows; if it fails later, the error is printed
+// instead.
+func watchRows(ctx context.Context, w io.Writer, head, gone string, list func(context.Context) ([]row, error)) error {
 	known, failed := make(map[string]string), ""
 	rows, err := list(ctx)
 	if err != nil {
@@ -48,6 +52,14 @@ func watchRows(ctx context.Context, w io.Writer, head string, list func(context.
 			if known[r.about] != r.columns {
 				known[r.about] = r.columns
 				fmt.Fprintln(t, r.columns)
+			}
+		}
+		if err == nil && gone != "" {
+			for _, about := range slices.Sorted(maps.Keys(known)) {
+				if !slices.ContainsFunc(rows, func(r row) bool { return r.about == about }) {
+					delete(known, about)
+					fmt.Fprintln(t, about+gone)
+				}
 			}
 		}
 		if err := t.Flush(); err != nil {
