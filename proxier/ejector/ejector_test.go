@@ -16,7 +16,7 @@ import (
 
 // TestBusyTable passes an ejection to a table that is busy at first.
 func TestBusyTable(t *testing.T) {
-	var failure error = errors.New("busy")
+	var failure = errors.New("busy")
 	asked := 0
 	e := &Ejector{detector: ejected(), config: Config{
 		Query: func(context.Context, nft.Family, func(*table.Table) error) error {

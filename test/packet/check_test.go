@@ -137,19 +137,6 @@ func (cs checks) report(t testing.TB, errs []error) {
 	}
 }
 
-// await repeats all checks until none returns an error.
-func (cs checks) await(t testing.TB) {
-	t.Helper()
-	eventually(t, "checks", func() error {
-		for i, err := range cs.errors(t.Context()) {
-			if err != nil {
-				return fmt.Errorf("%s: %w", cs[i].describe, err)
-			}
-		}
-		return nil
-	})
-}
-
 // errors runs all checks and returns the error of each. Those that fail run
 // again with a subject: the marker does not wait for changes of Nodes and
 // ServiceCIDRs.

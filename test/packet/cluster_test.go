@@ -223,14 +223,6 @@ func (c *cluster) terminate() {
 	}
 }
 
-// restart restarts the proxies with these flags only.
-func (c *cluster) restart(flags ...string) {
-	c.t.Helper()
-	c.terminate()
-	c.setFlags(flags...)
-	c.start()
-}
-
 // setFlags sets the flags of the next start.
 func (c *cluster) setFlags(flags ...string) {
 	for _, p := range c.proxies {
