@@ -34,10 +34,10 @@ FEATURES_RUN := -test.run=none -test.timeout=2h -test.bench=Features
 # tests in KERNEL_SKIP run on this kernel only: what they show does not depend on the kernel, or a cheaper test shows it
 # too. PACKETS=all adds these tests, two packages, more packet tests and more kernels.
 KERNEL_PACKAGES := ./nft ./proxier ./proxier/follow ./cmd/kube-proxy/operator/explain ./cmd/kube-proxy/operator/trace ./proxier/table ./proxier/table/keep ./conntrack
-KERNEL_SCRIPTS := dead-endpoint$$|busy-endpoint|addresses|traffic-policies|no-endpoints|source-ranges|service-cidrs|affinity-local|bridge|hints|masquerade-all|hairpin|sctp|conflicts|conditions|counters|priority
+KERNEL_SCRIPTS := busy-endpoint|addresses|traffic-policies|no-endpoints|source-ranges|service-cidrs|affinity-local|bridge|hints|masquerade-all|hairpin|sctp|conflicts|conditions|counters
 ifeq ($(PACKETS),all)
 KERNEL_PACKAGES += ./healthcheck ./test/lab
-KERNEL_SCRIPTS := $(KERNEL_SCRIPTS)|endpoint-is-clusterip|nodeport|affinity$$|affinity-stays|affinity-repair|udp-flow|trace|source-hash|balance|stale|eject|affinity-full|flows
+KERNEL_SCRIPTS := $(KERNEL_SCRIPTS)|endpoint-is-clusterip|nodeport|affinity$$|affinity-stays|affinity-repair|udp-flow|trace|source-hash|balance|stale|eject|affinity-full|flows|dead-endpoint$$|priority
 else
 PACKAGE_KERNELS := -k 5.10 -k 6.12
 PACKET_KERNELS := -k 6.1
