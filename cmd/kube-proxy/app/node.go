@@ -77,8 +77,8 @@ func conntrackSettings(c *v1alpha1.KubeProxyConntrackConfiguration) conntrack.Se
 const oomScoreFile = "/proc/self/oom_score_adj"
 
 // applyOOMScore sets the OOM score adjustment (oomScoreAdj); nil keeps it. A
-// lower value needs CAP_SYS_RESOURCE, which most containers do not have. Then a
-// failure is no news, and Services can be served without it.
+// lower value needs CAP_SYS_RESOURCE, which most containers do not have, and
+// which serving does not need. So a failure is only logged at -v=4.
 func applyOOMScore(score *int32) {
 	if score == nil {
 		return

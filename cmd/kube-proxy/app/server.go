@@ -254,8 +254,8 @@ func (s *server) afterFirstSync(ctx context.Context) {
 	removeLeftovers(ctx, func() error { return leftovers.Remove(ctx) })
 }
 
-// logStart logs that the start is complete, with what is served. The numbers
-// are those of the families.
+// logStart logs that the start is complete. The numbers of Services and
+// endpoints have one value for each family.
 func (s *server) logStart() {
 	status := s.proxier.Status()
 	var families []string

@@ -8,7 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// Names asks for the names of all Services, or of those of a namespace.
+// Names requests the names of all Services, or of the Services of a namespace.
 var Names = socket.Question[string, cluster.ServiceName]{
 	Path:   "/v1/names",
 	Format: func(namespace string) url.Values { return url.Values{"namespace": {namespace}} },

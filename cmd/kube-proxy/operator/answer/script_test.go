@@ -32,7 +32,7 @@ import (
 //	nft COMMANDS               is another program that changes rules; a semicolon separates them
 //	state not-listed|canceled|waiting|failed|busy-FAMILY|fine
 //	services [NAMESPACE [NAME]]   prints the ports of Services and their frontends
-//	diff [CURSOR]              compares the tables from a cursor on; last is that of the last step
+//	diff [CURSOR]              compares the tables from a cursor on; last is the cursor of the last step
 //	explain DESTINATION SOURCE explains a TCP packet: what the proxy adds
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Setup: func(e *script.Env) (map[string]script.Command, error) {
