@@ -88,6 +88,7 @@ var newExpressions = map[string]func() expr.Any{
 	exprCounter: func() expr.Any { return &expr.Counter{} },
 	"objref":    func() expr.Any { return &expr.Objref{} },
 	"limit":     func() expr.Any { return &expr.Limit{} },
+	"queue":     func() expr.Any { return &expr.Queue{} },
 }
 
 // RuleID identifies a rule in the kernel as long as the process runs.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+
+	"github.com/google/nftables/expr"
 )
 
 func TestFieldsText(t *testing.T) {
@@ -43,6 +45,9 @@ func TestString(t *testing.T) {
 		{VerdictGoto("a").Chain(), "a"},
 		{Random(2, 7).String(), "numgen random mod 2 offset 7"},
 		{ThDport().String(), "th dport"},
+		{NewRule(Statement{&expr.Queue{Num: 100, Total: 1}}).Text(IPv4), "queue to 100"},
+		{NewRule(Statement{&expr.Queue{Num: 100, Total: 4, Flag: expr.QueueFlagBypass}}).Text(IPv4),
+			"queue flags bypass to 100-103"},
 		{NewRule(Within(Saddr(IPv4), netip.MustParsePrefix("10.16.0.0/12"))).Text(IPv4), "ip saddr 10.16.0.0/12"},
 	} {
 		if tt.got != tt.want {

@@ -30,6 +30,8 @@ func (w *ruleWriter) action(e expr.Any) string {
 			"ct timeout set", "secmark set", "ct expectation set", "synproxy name") + " " + Quote(e.Name)
 	case *expr.Limit:
 		return limitText(e)
+	case *expr.Queue:
+		return queueText(e)
 	case fmt.Stringer:
 		return e.String()
 	}
@@ -123,6 +125,22 @@ func limitText(e *expr.Limit) string {
 	text := fmt.Sprintf("limit rate %s%d/%s", textIf(e.Over, "over "), e.Rate, unit)
 	if e.Burst != defaultBurst {
 		text += fmt.Sprintf(" burst %d packets", e.Burst)
+	}
+	return text
+}
+
+// queueText returns `queue flags bypass to 100-103`.
+func queueText(e *expr.Queue) string {
+	if e.Total == 0 { // a register has the number
+		return "queue " + unknownPart
+	}
+	text := "queue "
+	if e.Flag != 0 {
+		text += "flags " + NameOf(uint32(e.Flag), "", "bypass", "fanout", "bypass,fanout") + " "
+	}
+	text += fmt.Sprintf("to %d", e.Num)
+	if e.Total > 1 {
+		text += fmt.Sprintf("-%d", uint32(e.Num)+uint32(e.Total)-1)
 	}
 	return text
 }

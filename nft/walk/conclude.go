@@ -2,7 +2,6 @@ package walk
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -38,6 +37,8 @@ func (w *Walk) conclude(p *Path, e expr.Any) {
 	case *expr.Limit:
 		text := nft.NewRule(nft.Statement{e}).Text(p.Packet.family())
 		w.decide(p, true, fmt.Errorf("the state of %q is unknown", text))
+	case *expr.Queue:
+		p.finish(Queued)
 	case *nft.Extension:
 		w.extension(p, e)
 	case *nft.UnknownExpression:
@@ -75,7 +76,7 @@ func (w *Walk) follow(p *Path, v nft.Verdict) {
 	case v == nft.VerdictBreak:
 		p.nextRule()
 	case v == nft.VerdictQueue:
-		w.decide(p, true, errors.New("the verdict of another program is unknown"))
+		p.finish(Queued)
 	case v == nft.VerdictAccept:
 		p.finish(Accepted)
 	case v == nft.VerdictReturn:

@@ -73,7 +73,11 @@ func (p *Path) connection(e *expr.Ct) {
 // meta loads information about the packet, or sets it. Only the mark and the
 // priority have an effect.
 func (w *Walk) meta(p *Path, e *expr.Meta) {
-	if !e.SourceRegister {
+	switch {
+	case (e.Key == expr.MetaKeySKUID || e.Key == expr.MetaKeySKGID) && p.Packet.forwarded():
+		p.nextRule() // no socket, so no match
+		return
+	case !e.SourceRegister:
 		p.load(e.Register, slotBytes, w.metaValue(&p.Packet, e.Key))
 		return
 	}

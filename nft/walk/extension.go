@@ -28,6 +28,8 @@ func (w *Walk) undecoded(p *Path, name string, reason error) {
 	switch name {
 	case "REJECT":
 		p.finish(Rejected)
+	case "NFQUEUE", "queue":
+		p.finish(Queued)
 	case "redir", "tproxy", "fwd", "synproxy", "DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP", "TPROXY":
 		p.finish(Accepted)
 		p.doubt(reason)
@@ -38,9 +40,9 @@ func (w *Walk) undecoded(p *Path, name string, reason error) {
 		"LOG", "NFLOG", "ULOG", "TRACE", "CT", "NOTRACK", "TCPMSS", "CLASSIFY", "DSCP", "TOS", "CHECKSUM", "SET",
 		"AUDIT":
 		p.next()
-	case "limit", "quota", "connlimit", "queue":
+	case "limit", "quota", "connlimit":
 		w.decide(p, true, reason)
-	default: // such as NFQUEUE
+	default: // such as TEE
 		w.anything(p, reason)
 	}
 }

@@ -44,6 +44,9 @@ type Interface struct {
 	Unknown error
 }
 
+// forwarded reports whether the packet arrived and leaves by an interface.
+func (p *Packet) forwarded() bool { return p.In != Interface{} && p.Out != Interface{} }
+
 func (p *Packet) family() nft.Family { return nft.FamilyOf(p.Destination.Addr()) }
 
 // span is consecutive bytes of a header that are known.

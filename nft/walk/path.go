@@ -61,6 +61,7 @@ const (
 	Accepted         // by a rule, or at the end of the base chain
 	Rejected
 	Dropped
+	Queued // a program decides, see nft.QueueOf
 )
 
 // position is an expression of a rule of a chain.

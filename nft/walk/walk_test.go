@@ -68,7 +68,9 @@ func run(t *testing.T, table walk.Table, p walk.Packet) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	actions := map[walk.Action]string{walk.Accepted: "accept", walk.Rejected: "reject", walk.Dropped: "drop"}
+	actions := map[walk.Action]string{
+		walk.Accepted: "accept", walk.Rejected: "reject", walk.Dropped: "drop", walk.Queued: "queue",
+	}
 	var ends []string
 	for _, p := range ended {
 		text := actions[p.End.Action]
@@ -93,11 +95,14 @@ func TestFacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answered, unmarked := packet(), packet()
+	answered, unmarked, forwarded := packet(), packet(), packet()
 	answered.Answered, answered.Translated = true, true
 	unmarked.MarkUnknown, unmarked.In.Unknown = true, fmt.Errorf("hypothetical")
 	unmarked.Source = netip.AddrPortFrom(unmarked.Source.Addr(), 0)
-	packets := map[string]walk.Packet{"syn": packet(), "answered": answered, "unmarked": unmarked}
+	forwarded.Out.Name = "eth0"
+	packets := map[string]walk.Packet{
+		"syn": packet(), "answered": answered, "unmarked": unmarked, "forwarded": forwarded,
+	}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Split(strings.TrimSpace(line), "|")
 		if len(fields) != 3 {
@@ -145,13 +150,13 @@ func TestVerdicts(t *testing.T) {
 	table := chains{
 		"base": {
 			rule(verdict(expr.VerdictJump, "returns")), rule(verdict(expr.VerdictBreak), verdict(expr.VerdictDrop)),
-			rule(verdict(expr.VerdictQueue)), rule(verdict(expr.VerdictGoto, "last")),
-			rule(verdict(expr.VerdictAccept)),
+			rule(&expr.Limit{}, verdict(expr.VerdictQueue)), rule(&expr.Limit{}, &expr.Queue{Num: 100, Total: 1}),
+			rule(verdict(expr.VerdictGoto, "last")), rule(verdict(expr.VerdictAccept)),
 		},
 		"returns": {rule(verdict(expr.VerdictReturn)), rule(verdict(expr.VerdictDrop))},
 		"last":    {rule(&expr.Reject{})},
 	}
-	if got, want := run(t, table, packet()), "reject?"; got != want {
+	if got, want := run(t, table, packet()), "queue?, queue?, reject?"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -192,7 +197,8 @@ func TestExtensions(t *testing.T) {
 		{nft.Extension{Name: "conntrack", Revision: 3, Data: conntrack}, "drop 1"},
 		{nft.Extension{Target: true, Name: "REJECT"}, "reject 1"},
 		{nft.Extension{Target: true, Name: "LOG"}, "drop 1"},
-		{nft.Extension{Target: true, Name: "NFQUEUE"}, "drop?, policy?"},
+		{nft.Extension{Target: true, Name: "NFQUEUE"}, "queue 1"},
+		{nft.Extension{Target: true, Name: "TEE"}, "drop?, policy?"},
 	}
 	for _, test := range tests {
 		table := chains{"base": {rule(&test.Extension, verdict(expr.VerdictDrop))}}

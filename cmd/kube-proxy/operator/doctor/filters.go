@@ -32,7 +32,7 @@ func filterFinding(blocks []block) Finding {
 		Remedy: "accept translated connections before these rules (nft: ct status dnat accept; iptables: -m " +
 			"conntrack --ctstate DNAT,ESTABLISHED,RELATED -j ACCEPT), or the range of the pods",
 	}
-	policies := 0
+	policies, programs := 0, 0
 	for _, b := range blocks {
 		text := b.String()
 		description, isPolicy := explain.PolicyOf(b.table, b.chain, b.text)
@@ -41,6 +41,11 @@ func filterFinding(blocks []block) Finding {
 		}
 		finding.Details = append(finding.Details, text)
 		switch {
+		case b.queued == unread:
+			finding.Result, finding.Reason = Fail, "the kernel drops packets to endpoints that wait for a program"
+			finding.Remedy = "start the program that listens to the queue, or delete the rules that it left"
+		case b.queued == decided:
+			programs++
 		case isPolicy: // intended
 			policies++
 		case b.certain:
@@ -51,9 +56,12 @@ func filterFinding(blocks []block) Finding {
 	}
 	const allow = "allow the connections in the NetworkPolicy (kubectl get networkpolicies -A), unless it forbids " +
 		"them on purpose"
-	switch policies {
-	case 0:
-	case len(blocks):
+	switch {
+	case programs == len(blocks):
+		finding.Reason = "programs decide about packets to endpoints"
+		finding.Remedy = "if connections fail, read the log of the program that listens to the queue"
+	case policies == 0:
+	case policies+programs == len(blocks):
 		finding.Reason, finding.Remedy = "network policies drop packets to endpoints", allow
 	default:
 		finding.Remedy += "; for rules of network policies, " + allow
@@ -125,6 +133,7 @@ type block struct {
 	packet       string // the first of these packets
 	packets      int
 	certain      bool // it does not depend on facts that are not known
+	queued       queued
 }
 
 // addBlock adds a block, or another packet to a known one.
@@ -159,7 +168,12 @@ func (b block) String() string {
 		fmt.Fprintf(&text, " (handle %d)", b.handle)
 	}
 	verb := "drops"
-	if !b.certain {
+	switch {
+	case b.queued == decided:
+		verb = "a program decides about"
+	case b.queued == unread:
+		verb = "no program listens to the queue, so the kernel drops"
+	case !b.certain:
 		verb = "may drop"
 	}
 	fmt.Fprintf(&text, ": %s: %s %s", b.text, verb, b.packet)

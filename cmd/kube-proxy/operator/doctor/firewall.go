@@ -14,8 +14,9 @@ import (
 
 // firewall evaluates the tables of other programs for packets of one family.
 type firewall struct {
-	kernel *explain.Kernel
-	chains []filterChain
+	kernel    *explain.Kernel
+	chains    []filterChain
+	listeners listeners
 }
 
 // filterChain is a base chain of another program that is not of type nat: it
@@ -30,7 +31,11 @@ type filterChain struct {
 // newFirewall returns a firewall of the chains that packets of the kernel's
 // family pass, in nf_tables and in tables of iptables-legacy.
 func newFirewall(k *explain.Kernel, legacy []*xtables.Table) (*firewall, error) {
-	f := &firewall{kernel: k}
+	listeners, err := readListeners()
+	if err != nil {
+		return nil, err
+	}
+	f := &firewall{kernel: k, listeners: listeners}
 	for _, family := range []nft.Family{k.Table.Family, nft.Inet} {
 		chains, err := k.Conn.BaseChains(family)
 		if err != nil {
@@ -84,7 +89,7 @@ func (f *firewall) blocks(s stage, description string) (found []block, err error
 		for _, p := range ended { // later chains see the mark that a rule sets
 			s.packet.MarkUnknown = s.packet.MarkUnknown || p.Packet.MarkUnknown || p.Packet.Mark != s.packet.Mark
 		}
-		here := c.blocks(ended, description)
+		here := f.blocksOf(&c, ended, description)
 		found = append(found, here...)
 		if slices.ContainsFunc(here, certain) {
 			return found, nil
@@ -95,16 +100,18 @@ func (f *firewall) blocks(s stage, description string) (found []block, err error
 
 func certain(b block) bool { return b.certain }
 
-// blocks returns the blocks among the ends of a packet's paths.
-func (c *filterChain) blocks(ended []*walk.Path, description string) (found []block) {
-	passes := slices.ContainsFunc(ended, c.passes)
+// blocksOf returns the blocks among the ends of a packet's paths in a chain.
+func (f *firewall) blocksOf(c *filterChain, ended []*walk.Path, description string) (found []block) {
+	passes := slices.ContainsFunc(ended, func(p *walk.Path) bool {
+		return f.passes(c, p) || f.listeners.of(p.End) == decided
+	})
 	for _, p := range ended {
-		if c.passes(p) {
+		if f.passes(c, p) {
 			continue
 		}
 		b := block{
 			table: c.table, chain: c.Name, base: c.Name, text: "policy drop", packet: description,
-			certain: !passes,
+			certain: !passes, queued: f.listeners.of(p.End),
 		}
 		if by := p.End.By; by != nil {
 			b.chain, b.rule, b.handle, b.text = by.Chain, by.Index+1, by.Rule.Handle, by.Rule.Text(c.family)
@@ -116,14 +123,18 @@ func (c *filterChain) blocks(ended []*walk.Path, description string) (found []bl
 	return found
 }
 
-// passes reports whether a path ends with the packet passing the base chain.
-func (c *filterChain) passes(p *walk.Path) bool {
-	return p.End.Action == walk.Accepted && (p.End.By != nil || !c.Hook.Drop)
+// passes reports whether a path ends with the packet passing a base chain.
+func (f *firewall) passes(c *filterChain, p *walk.Path) bool {
+	return f.listeners.of(p.End) == bypassed || p.End.Action == walk.Accepted && (p.End.By != nil || !c.Hook.Drop)
 }
 
 // dnatDone is the priority of the first chains at prerouting and output that
 // see the endpoint instead of the Service.
 const dnatDone = nft.PriorityDstNAT
+
+// snatBegins is the priority of the first chains at postrouting that can see
+// translated sources.
+const snatBegins = nft.PrioritySrcNAT
 
 const (
 	lowest  = -1 << 31
@@ -159,16 +170,17 @@ func requestOf(s *sample) []stage {
 	before, after := s.packet, s.packet
 	before.Destination = s.service
 	after.Translated, after.Out.Name = true, s.out
+	leaves := stage{nft.Postrouting, lowest, snatBegins, after}
 	if s.fromNode {
-		return []stage{{nft.Output, lowest, dnatDone, before}, {nft.Output, dnatDone, highest, after}}
+		return []stage{{nft.Output, lowest, dnatDone, before}, {nft.Output, dnatDone, highest, after}, leaves}
 	}
-	last := stage{nft.Forward, lowest, highest, after}
+	stages := []stage{
+		{nft.Prerouting, lowest, dnatDone, arrived(before)}, {nft.Prerouting, dnatDone, highest, arrived(after)},
+	}
 	if s.toNode {
-		last = stage{nft.Input, lowest, highest, arrived(after)}
+		return append(stages, stage{nft.Input, lowest, highest, arrived(after)})
 	}
-	return []stage{
-		{nft.Prerouting, lowest, dnatDone, arrived(before)}, {nft.Prerouting, dnatDone, highest, arrived(after)}, last,
-	}
+	return append(stages, stage{nft.Forward, lowest, highest, after}, leaves)
 }
 
 func answerTo(s *sample) []stage {
@@ -176,14 +188,17 @@ func answerTo(s *sample) []stage {
 		Source: s.packet.Destination, Destination: s.packet.Source, Protocol: s.packet.Protocol,
 		In: walk.Interface{Name: s.out}, Out: s.packet.In, Translated: true, Answered: true, Reply: true,
 	}
+	if s.toNode {
+		p.In.Name = ""
+	}
+	leaves := stage{nft.Postrouting, lowest, snatBegins, p}
 	switch {
 	case s.toNode:
-		p.In.Name = ""
-		return []stage{{nft.Output, lowest, highest, p}}
+		return []stage{{nft.Output, lowest, highest, p}, leaves}
 	case s.fromNode:
 		return []stage{{nft.Prerouting, lowest, highest, arrived(p)}, {nft.Input, lowest, highest, arrived(p)}}
 	}
-	return []stage{{nft.Prerouting, lowest, highest, arrived(p)}, {nft.Forward, lowest, highest, p}}
+	return []stage{{nft.Prerouting, lowest, highest, arrived(p)}, {nft.Forward, lowest, highest, p}, leaves}
 }
 
 // midstream returns the journeys of later packets of the client, after the

@@ -13,11 +13,13 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
@@ -38,13 +40,14 @@ import (
 //	                            and the reason or the details contain the text
 //	iptables FILE RESULT [TEXT] makes a healthy node for each variant of iptables, runs it with
 //	                            the lines of the file, and checks filters
+//	listen NUMBER               makes a program listen to a queue of packets
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Namespace: true, Setup: func(e *script.Env) (map[string]script.Command, error) {
 		s := &state{t: e.T}
 		s.config.ProxyError = errors.New("nothing listens")
 		return script.Steps(map[string]any{
 			"node": s.node, "proxy": s.proxy, "services": s.services, "nodes": s.nodes, "busy": s.busy, "root": s.root,
-			"check": s.check, "iptables": s.iptables,
+			"check": s.check, "iptables": s.iptables, "listen": s.listen,
 		}), nil
 	}})
 }
@@ -156,6 +159,24 @@ func (s *state) check(check, result string, words ...string) (string, error) {
 		return text, nil
 	}
 	return "", errors.New("no such check")
+}
+
+func (s *state) listen(number string) error {
+	const config, command, bind = unix.NFNL_SUBSYS_QUEUE<<8 | 2, 1, 1 // linux/netfilter/nfnetlink_queue.h
+	queue, err := strconv.ParseUint(number, 10, 16)
+	if err != nil {
+		return err
+	}
+	socket, err := nfnetlink.Open(unix.NETLINK_NETFILTER, 0)
+	if err != nil {
+		return err
+	}
+	s.t.Cleanup(func() { _ = socket.Close() })
+	var w nfnetlink.Writer
+	at := w.Begin(config, unix.NLM_F_REQUEST|unix.NLM_F_ACK, 0, uint16(queue))
+	w.Bytes(command, []byte{bind, 0, 0, 0})
+	w.End(at)
+	return socket.Request(&w, func(nfnetlink.Message) error { return nil })
 }
 
 func (s *state) iptables(sc *script.Script, file, result string, words ...string) (text string, err error) {

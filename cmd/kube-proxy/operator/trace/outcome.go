@@ -115,8 +115,7 @@ func (k *Packet) lastStep() string {
 func (k *Packet) vanish(p *passage) {
 	k.Action = Lost
 	if n := len(p.events); n > 0 && p.events[n-1].Verdict == nft.VerdictQueue {
-		k.Action = Taken
-		k.Reason = explain.NewReason(ruleset.OtherTable, ruleset.Facts{Trace: k.lastStep()})
+		k.Action, k.Reason = Taken, k.byOthers()
 		return
 	}
 	switch {
