@@ -98,6 +98,15 @@ func (w *Walk) meta(p *Path, e *expr.Meta) {
 	p.next()
 }
 
+// setMark sets the bits of a mask, as -j MARK --set-xmark of iptables does
+// (struct xt_mark_tginfo2).
+func (p *Path) setMark(mark, mask uint32) {
+	if p.Packet.MarkUnknown && mask != 1<<32-1 {
+		return
+	}
+	p.mark(known(hostBytes(p.Packet.Mark&^mask ^ mark)))
+}
+
 // mark sets the mark of the packet.
 func (p *Path) mark(v value) {
 	if p.Packet.MarkUnknown = v.unknown != nil; p.Packet.MarkUnknown {

@@ -11,7 +11,12 @@ import (
 // extension runs a match or a target of iptables.
 func (w *Walk) extension(p *Path, e *nft.Extension) {
 	reason := fmt.Errorf("%s of iptables is unknown", e.Name)
-	if e.Target {
+	switch {
+	case e.Target && e.Name == "MARK" && e.Revision == 2 && len(e.Data) >= 8:
+		p.setMark(host32(e.Data), host32(e.Data[4:]))
+		p.next()
+		return
+	case e.Target:
 		w.undecoded(p, e.Name, reason)
 		return
 	}

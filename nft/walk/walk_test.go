@@ -196,6 +196,7 @@ func TestExtensions(t *testing.T) {
 		{nft.Extension{Name: "addrtype", Revision: 1, Data: addrtype}, "drop 1"},
 		{nft.Extension{Name: "conntrack", Revision: 3, Data: conntrack}, "drop 1"},
 		{nft.Extension{Target: true, Name: "REJECT"}, "reject 1"},
+		{nft.Extension{Target: true, Name: "MARK", Revision: 2, Data: append(host(0), host(0)...)}, "drop 1"},
 		{nft.Extension{Target: true, Name: "LOG"}, "drop 1"},
 		{nft.Extension{Target: true, Name: "NFQUEUE"}, "queue 1"},
 		{nft.Extension{Target: true, Name: "TEE"}, "drop?, policy?"},

@@ -32,7 +32,7 @@ func filterFinding(blocks []block) Finding {
 		Remedy: "accept translated connections before these rules (nft: ct status dnat accept; iptables: -m " +
 			"conntrack --ctstate DNAT,ESTABLISHED,RELATED -j ACCEPT), or the range of the pods",
 	}
-	policies, programs := 0, 0
+	policies, programs, sure := 0, 0, false
 	for _, b := range blocks {
 		text := b.String()
 		description, isPolicy := explain.PolicyOf(b.table, b.chain, b.text)
@@ -48,6 +48,7 @@ func filterFinding(blocks []block) Finding {
 			programs++
 		case isPolicy: // intended
 			policies++
+			sure = sure || b.certain
 		case b.certain:
 			finding.Result, finding.Reason = Fail, "rules of other programs drop packets to endpoints"
 		case b.rule == 0 && finding.Result == Info: // no rule accepts the packet for sure
@@ -62,7 +63,9 @@ func filterFinding(blocks []block) Finding {
 		finding.Remedy = "if connections fail, read the log of the program that listens to the queue"
 	case policies == 0:
 	case policies+programs == len(blocks):
-		finding.Reason, finding.Remedy = "network policies drop packets to endpoints", allow
+		if finding.Reason, finding.Remedy = "network policies drop packets to endpoints", allow; !sure {
+			finding.Reason = "network policies may drop packets to endpoints"
+		}
 	default:
 		finding.Remedy += "; for rules of network policies, " + allow
 	}

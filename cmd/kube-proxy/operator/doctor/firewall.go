@@ -86,9 +86,7 @@ func (f *firewall) blocks(s stage, description string) (found []block, err error
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range ended { // later chains see the mark that a rule sets
-			s.packet.MarkUnknown = s.packet.MarkUnknown || p.Packet.MarkUnknown || p.Packet.Mark != s.packet.Mark
-		}
+		s.packet.Mark, s.packet.MarkUnknown = marks(ended)
 		here := f.blocksOf(&c, ended, description)
 		found = append(found, here...)
 		if slices.ContainsFunc(here, certain) {
@@ -96,6 +94,16 @@ func (f *firewall) blocks(s stage, description string) (found []block, err error
 		}
 	}
 	return found, nil
+}
+
+// marks returns the mark that later chains see. It is not known if it depends
+// on the path.
+func marks(ended []*walk.Path) (mark uint32, unknown bool) {
+	mark = ended[0].Packet.Mark
+	for _, p := range ended {
+		unknown = unknown || p.Packet.MarkUnknown || p.Packet.Mark != mark
+	}
+	return mark, unknown
 }
 
 func certain(b block) bool { return b.certain }
