@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	// minTries is the number of unanswered tries within tryWindow that make a
-	// suspect. An attempt that is unanswered for repeatedAfter is two tries,
-	// because its client has repeated the SYN.
+	// minTries is the number of unanswered tries within tryWindow, or in two
+	// walks that are further apart, that make a suspect. An attempt that is
+	// unanswered for repeatedAfter is two tries: its client has repeated the
+	// SYN.
 	minTries      = 2
 	tryWindow     = 10 * time.Second
 	repeatedAfter = 1200 * time.Millisecond
@@ -85,6 +86,8 @@ type Detector struct {
 	rate    *rate        // of probes
 	changed map[Port]struct{}
 	blinded []Port
+	// last and previous are the times of the last two calls of Tried.
+	last, previous time.Time
 }
 
 // record is what is known about an endpoint.
@@ -143,9 +146,10 @@ func New() *Detector {
 	}
 }
 
-// Tried records attempts without an answer, of service ports whose Targets are
-// known.
+// Tried records the attempts without an answer that a walk found, of service
+// ports whose Targets are known.
 func (d *Detector) Tried(now time.Time, tries []Try) {
+	d.previous, d.last = d.last, now
 	for _, t := range tries {
 		p := d.ports[t.Port]
 		if p == nil || !p.canLose[t.Addr] || now.Before(p.blindUntil) {
@@ -161,7 +165,7 @@ func (d *Detector) Tried(now time.Time, tries []Try) {
 			continue
 		}
 		r.tried(now, t)
-		if r.phase == watched && r.count(now) >= minTries {
+		if r.phase == watched && r.count(d.window(now)) >= minTries {
 			r.phase = suspect
 		}
 	}
@@ -198,10 +202,19 @@ func (r *record) tried(now time.Time, t Try) {
 	}
 }
 
-// count returns the number of tries. It forgets old ones of an endpoint that is
-// not suspect.
-func (r *record) count(now time.Time) (n int) {
-	r.tries = slices.DeleteFunc(r.tries, func(t try) bool { return r.phase == watched && now.Sub(t.last) > tryWindow })
+// window returns the time from which tries count. If walks are rare, because
+// each one takes long, those of the last two count.
+func (d *Detector) window(now time.Time) time.Time {
+	if since := now.Add(-tryWindow); since.Before(d.previous) {
+		return since
+	}
+	return d.previous
+}
+
+// count returns the number of tries. It forgets those before since of an
+// endpoint that is not suspect.
+func (r *record) count(since time.Time) (n int) {
+	r.tries = slices.DeleteFunc(r.tries, func(t try) bool { return r.phase == watched && t.last.Before(since) })
 	for _, t := range r.tries {
 		if n++; t.last.Sub(t.first) >= repeatedAfter {
 			n++
@@ -272,7 +285,7 @@ func (d *Detector) clear(now time.Time, r *record) {
 func (d *Detector) eject(now time.Time, r *record) {
 	r.phase, r.answered, r.applied = ejected, nil, false
 	r.ejection = cluster.Ejection{
-		Endpoint: r.Addr, Since: now, Attempts: r.count(now), Clients: r.clients(), Probes: r.ejection.Probes,
+		Endpoint: r.Addr, Since: now, Attempts: r.count(d.window(now)), Clients: r.clients(), Probes: r.ejection.Probes,
 	}
 	d.prolong(now, r)
 }
@@ -344,6 +357,12 @@ func (d *Detector) known(e Endpoint) *record {
 		return p.records[e.Addr]
 	}
 	return nil
+}
+
+// Ejected reports whether an endpoint is ejected.
+func (d *Detector) Ejected(e Endpoint) bool {
+	r := d.known(e)
+	return r != nil && r.phase == ejected
 }
 
 // Ports returns the service ports of a family whose Targets are needed, in no

@@ -206,7 +206,7 @@ func (d *Detector) isOld(now time.Time, r *record) bool {
 		r.level--
 		r.decay = r.decay.Add(baseTime)
 	}
-	return r.level == 0 && r.count(now) == 0 && now.Sub(r.restUntil) > tryWindow
+	return r.level == 0 && r.count(d.window(now)) == 0 && now.Sub(r.restUntil) > tryWindow
 }
 
 // forgetPorts forgets the service ports without records.

@@ -25,6 +25,7 @@ import (
 //	alive ADDRESS…           endpoints that answer
 //	offline, online          this node cannot send probes, or can
 //	busy, idle               the tables take no ejections, or do
+//	walks PERIOD             walks take place in this period, not each second
 //	tries PORT ADDRESS N     N clients have waited for answers now
 //	try PORT ADDRESS CLIENT ID   an attempt is unanswered now
 //	many PORT N              N endpoints of a service port, each with two tries
@@ -48,6 +49,8 @@ type story struct {
 	log        []string
 	probes     map[string]int
 	clients    int
+	walked     time.Time
+	period     time.Duration // of walks
 }
 
 // result is the result of a probe at a time.
@@ -64,13 +67,14 @@ func TestScripts(t *testing.T) {
 			d: New(), start: start, now: start, targets: make(map[Port]Targets),
 			updated: make(map[netip.AddrPort]bool), dead: make(map[netip.AddrPort]bool),
 			deaf: make(map[netip.AddrPort]bool), connected: make(map[netip.AddrPort][]uint32),
-			probes: make(map[string]int),
+			probes: make(map[string]int), walked: start, period: time.Second,
 		}
 		return map[string]script.Command{
 			"targets": s.setTargets, "updated": s.set(s.updated), "dead": s.set(s.dead), "deaf": s.set(s.deaf),
 			"alive": s.alive, "offline": set(&s.offline, true), "online": set(&s.offline, false),
 			"busy": set(&s.busy, true), "idle": set(&s.busy, false), "tries": s.tries,
-			"try": s.try, "many": s.many, "broken": s.broken, "answers": s.answers, "pass": s.pass, "log": s.takeLog,
+			"try": s.try, "many": s.many, "broken": s.broken, "walks": s.walks,
+			"answers": s.answers, "pass": s.pass, "log": s.takeLog,
 			"ejected": s.ejected, "blind": s.blind, "probes": s.takeProbes, "records": s.records,
 		}, nil
 	}})
@@ -138,11 +142,22 @@ func set(of *bool, to bool) script.Command {
 	}
 }
 
+func (s *story) walks(_ *script.Script, args []string) (_ string, err error) {
+	s.period, err = time.ParseDuration(args[0])
+	return "", err
+}
+
 func (s *story) tries(_ *script.Script, args []string) (string, error) {
 	n, err := strconv.Atoi(args[2])
-	s.reconcile()
-	s.d.Tried(s.now, s.newTries(Endpoint{portOf(args[0]), netip.MustParseAddrPort(args[1])}, n))
+	s.walk(s.newTries(Endpoint{portOf(args[0]), netip.MustParseAddrPort(args[1])}, n))
 	return "", err
+}
+
+// walk passes what a walk found.
+func (s *story) walk(tries []Try) {
+	s.reconcile()
+	s.d.Tried(s.now, tries)
+	s.walked = s.now
 }
 
 func (s *story) newTries(e Endpoint, n int) (all []Try) {
@@ -157,8 +172,7 @@ func (s *story) newTries(e Endpoint, n int) (all []Try) {
 func (s *story) try(_ *script.Script, args []string) (string, error) {
 	id, err := strconv.Atoi(args[3])
 	e := Endpoint{portOf(args[0]), netip.MustParseAddrPort(args[1])}
-	s.reconcile()
-	s.d.Tried(s.now, []Try{{e, netip.MustParseAddrPort(args[2]), uint32(id)}})
+	s.walk([]Try{{e, netip.MustParseAddrPort(args[2]), uint32(id)}})
 	return "", err
 }
 
@@ -174,8 +188,7 @@ func (s *story) many(_ *script.Script, args []string) (string, error) {
 		s.targets[p] = t
 		tries = append(tries, s.newTries(Endpoint{p, addr}, 2)...)
 	}
-	s.reconcile()
-	s.d.Tried(s.now, tries)
+	s.walk(tries)
 	return "", err
 }
 
@@ -195,8 +208,7 @@ func (s *story) broken(_ *script.Script, args []string) (string, error) {
 			tries = append(tries, s.newTries(Endpoint{p, addr}, 2)...)
 		}
 	}
-	s.reconcile()
-	s.d.Tried(s.now, tries)
+	s.walk(tries)
 	return "", err
 }
 
@@ -220,6 +232,9 @@ func (s *story) pass(_ *script.Script, args []string) (string, error) {
 
 // tick does what the Detector needs now.
 func (s *story) tick() {
+	if s.now.Sub(s.walked) >= s.period {
+		s.walk(nil)
+	}
 	s.results = slices.DeleteFunc(s.results, func(r result) bool {
 		if r.at.After(s.now) {
 			return false

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"net/netip"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -215,7 +216,7 @@ func (e *Ejector) apply(ctx context.Context) {
 			continue
 		}
 		e.detector.Applied(p)
-		if changed {
+		if changed && len(begun) > 0 {
 			e.cleanAt = time.Now().Add(cleanDelay)
 		}
 	}
@@ -333,7 +334,7 @@ func (e *Ejector) resolve(ctx context.Context, aged []attempt) {
 		}
 	}
 	e.detector.Tried(now, tries)
-	if len(tries) > 0 {
+	if slices.ContainsFunc(tries, func(t eject.Try) bool { return e.detector.Ejected(t.Endpoint) }) {
 		e.clean(ctx)
 	}
 }
@@ -455,22 +456,11 @@ func looks(endpoints map[netip.AddrPort][]uint32, families []nft.Family) (all []
 // clean deletes the attempts to connect to ejected endpoints of the frontends
 // that the last walk found: the clients' next packets reach others.
 func (e *Ejector) clean(ctx context.Context) {
-	ejected := make(map[eject.Endpoint]struct{})
-	for _, p := range e.ports {
-		all, _ := e.detector.Ejections(p)
-		for _, one := range all {
-			ejected[eject.Endpoint{Port: p, Addr: one.Endpoint}] = struct{}{}
-		}
-	}
-	if len(ejected) == 0 {
-		return
-	}
 	before := threadTime()
 	s := conntrack.Selection{Translated: true}
 	n, err := e.conn.DeleteAttempts(ctx, s, func(frontend, endpoint netip.AddrPort) bool {
 		p, ok := e.ports[frontend]
-		_, is := ejected[eject.Endpoint{Port: p, Addr: endpoint}]
-		return ok && is
+		return ok && e.detector.Ejected(eject.Endpoint{Port: p, Addr: endpoint})
 	})
 	e.charge(threadTime() - before)
 	if err != nil {
