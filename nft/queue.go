@@ -30,8 +30,8 @@ func (r Rule) Queues() (q Queues, ok bool) {
 	return q, q.Total > 0
 }
 
-// queues returns those of the target NFQUEUE (struct xt_NFQ_info_v3; earlier
-// revisions are shorter).
+// queues returns the queues of a target NFQUEUE. Its data is a struct
+// xt_NFQ_info_v3; that of earlier revisions is shorter.
 func (e *Extension) queues() (q Queues) {
 	const bypass = 1
 	if !e.Target || e.Name != "NFQUEUE" || len(e.Data) < 2 {

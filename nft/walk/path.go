@@ -61,7 +61,7 @@ const (
 	Accepted         // by a rule, or at the end of the base chain
 	Rejected
 	Dropped
-	Queued // a program decides, see nft.QueueOf
+	Queued // a program decides, see nft.Rule.Queues
 )
 
 // position is an expression of a rule of a chain.

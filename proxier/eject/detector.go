@@ -202,8 +202,9 @@ func (r *record) tried(now time.Time, t Try) {
 	}
 }
 
-// window returns the time from which tries count. If walks are rare, because
-// each one takes long, those of the last two count.
+// window returns the time from which tries count: tryWindow ago, or the time of
+// the walk before the last one if that is earlier. A large connection tracking
+// table makes walks rare.
 func (d *Detector) window(now time.Time) time.Time {
 	if since := now.Add(-tryWindow); since.Before(d.previous) {
 		return since

@@ -11,8 +11,9 @@
 //		watched ─► suspect ─► probed ─► lost ─► ejected ─► watched
 //
 //	  - It is watched from its first unanswered attempt on.
-//	  - Two attempts in ten seconds make it a suspect. The connections that it
-//	    has answered are remembered ([Orders].Looks).
+//	  - Two attempts in ten seconds, or in two walks that are further apart, make
+//	    it a suspect. The connections that it has answered are remembered
+//	    ([Orders].Looks).
 //	  - It is probed twice, and so is another endpoint of the service port, the
 //	    control, unless one answered a moment ago. The answer of another suspect
 //	    counts, too. Without any, the probes prove nothing, because a network

@@ -19,7 +19,7 @@ const metallb = "metallb-system"
 func TestCNIMetalLB(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	speakers := w.startMetalLB("testdata/metallb.yaml")
+	speakers := w.startMetalLB()
 	w.startProxies()
 
 	w.reaches("a1 b1", w.balanced("web", "a1 b1"))
@@ -54,17 +54,18 @@ func TestCNIMetalLB(t *testing.T) {
 	w.reaches([]string{"b1", "a1"}[announcer], local)
 }
 
-// startMetalLB starts MetalLB with a configuration. It returns the speakers of
-// node1 and node2.
-func (w *world) startMetalLB(config string) []*lab.Process {
+// startMetalLB starts MetalLB in layer 2 mode, with addresses in the network
+// of the nodes. It returns the speakers of node1 and node2.
+func (w *world) startMetalLB() []*lab.Process {
 	w.t.Helper()
 	w.kubectl("", "apply", "--filename="+cniFile("metallb.yaml"))
 	// No kube-proxy leads the API server to the webhook.
 	w.kubectl("", "delete", "validatingwebhookconfiguration", "metallb-webhook-configuration")
 	w.kubectl("", "wait", "--for=condition=Established", "customresourcedefinition", "--all")
-	w.kubectl("", "apply", "--filename="+config)
+	w.kubectl("", "apply", "--filename=testdata/metallb.yaml")
 	w.startCNI(w.Node2, "metallb-controller", metallb+"/controller", "--kubeconfig", nil,
 		[]string{"--namespace=" + metallb, "--webhook-mode=disabled", "--port=7473"})
+	const labels = "app=metallb,component=speaker" // by which speakers find each other
 	var speakers []*lab.Process
 	for _, node := range w.Nodes() {
 		w.kubectl(fmt.Sprintf(`
@@ -76,19 +77,13 @@ spec:
 `, node.Name), "apply", "--filename=-")
 		w.kubectl("", "patch", "pod", "speaker-"+node.Name, "--namespace="+metallb, "--subresource=status",
 			fmt.Sprintf(`--patch={"status": {"podIP": %q, "podIPs": [{"ip": %[1]q}]}}`, node.IPv4))
-		speakers = append(speakers, w.startSpeaker(node))
+		speakers = append(speakers, w.startCNI(node, "metallb-speaker", metallb+"/speaker", "--kubeconfig", nil,
+			[]string{
+				"--namespace=" + metallb, "--node-name=" + node.Name, "--host=" + node.IPv4.String(),
+				"--ml-bindaddr=" + node.IPv4.String(), "--ml-labels=" + labels,
+			}))
 	}
 	return speakers
-}
-
-// startSpeaker starts the speaker of a node.
-func (w *world) startSpeaker(node *lab.Node) *lab.Process {
-	w.t.Helper()
-	const labels = "app=metallb,component=speaker" // by which speakers find each other
-	return w.startCNI(node, "metallb-speaker", metallb+"/speaker", "--kubeconfig", nil, []string{
-		"--namespace=" + metallb, "--node-name=" + node.Name, "--host=" + node.IPv4.String(),
-		"--ml-bindaddr=" + node.IPv4.String(), "--ml-labels=" + labels,
-	})
 }
 
 // balanced creates a Service of type LoadBalancer and waits for its addresses.
