@@ -33,7 +33,7 @@ type held struct {
 //	heartbeat NAME           sends a heartbeat of SCTP, which nothing answers
 //	write NAME               sends on each second connection, without waiting
 //	reset-within NAME TIME   returns how many are reset within a time: all, none, or some
-//	silence POD...           drops all packets to and from pods, as if their node were lost
+//	silence POD...           drops all packets to and from pods except neighbour discovery
 func (s *story) heldSteps() map[string]any {
 	return map[string]any{
 		"open": s.open, "ask": s.ask, "close": s.close, "write": s.write, "reset-within": s.resetWithin,
@@ -157,9 +157,12 @@ func (s *story) resetWithin(name string, limit time.Duration) string {
 	return fmt.Sprintf("%d of %d", reset, len(s.held[name]))
 }
 
+// silence makes pods answer nothing except ARP and neighbour discovery. Without
+// the latter, ICMPv6 errors would end attempts once the neighbour is forgotten.
 func (s *story) silence(pods ...string) {
-	s.on(strings.Join(pods, ","), "nft", `table inet silence {
-		chain in { type filter hook input priority -400; policy drop; }
-		chain out { type filter hook output priority -400; policy drop; }
-	}`)
+	const nd = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept"
+	s.on(strings.Join(pods, ","), "nft", fmt.Sprintf(`table inet silence {
+		chain in { type filter hook input priority -400; policy drop; %[1]s; }
+		chain out { type filter hook output priority -400; policy drop; %[1]s; }
+	}`, nd))
 }

@@ -24,7 +24,11 @@ func (s *story) repeatSteps() map[string]any {
 
 func (s *story) attempts(n int, timeout time.Duration, clients ...string) string {
 	return s.count(n, clients, func(k *check, _ uint16) bool {
-		return k.probe(s.t.Context(), lab.ProbeOptions{Timeout: timeout}).Outcome == lab.Answered
+		r := k.probe(s.t.Context(), lab.ProbeOptions{Timeout: timeout})
+		if r.Outcome != lab.Answered {
+			s.t.Logf("%s: %v", k.describe, r)
+		}
+		return r.Outcome == lab.Answered
 	})
 }
 
