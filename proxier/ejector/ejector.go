@@ -269,13 +269,15 @@ func (e *Ejector) walk(ctx context.Context) {
 // endWalk ends a walk, and passes the attempts that are old to the Detector.
 func (e *Ejector) endWalk(ctx context.Context, aged []attempt, err error) {
 	e.period = min(max(minPeriod, e.cost*walkShare), 2*e.period+minPeriod, maxPeriod)
-	e.walkAt = e.began.Add(e.period)
-	if len(aged) > 0 && e.walkAt.Before(e.rested) {
-		e.walkAt = e.rested
-	}
 	e.first = nil
 	if e.report(err); err == nil {
 		e.resolve(ctx, aged)
+	}
+	e.walkAt = e.began.Add(e.period)
+	// What resolve took counts, too: if walks took all the CPU time, nothing
+	// would be left for the looks at suspects.
+	if len(aged) > 0 && e.walkAt.Before(e.rested) {
+		e.walkAt = e.rested
 	}
 }
 
