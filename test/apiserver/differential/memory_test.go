@@ -3,6 +3,7 @@ package differential
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,10 @@ type memory struct {
 	server   string
 	flow     *lab.Conn // nil for a client with affinity
 }
+
+// streamAge is the age at which the kernel takes a UDP flow with answers for a
+// stream. A younger flow to port 53 may get another endpoint after 3 s.
+const streamAge = 2100 * time.Millisecond
 
 // maxMemories is the number of memories of a step on each side.
 const maxMemories = 16
@@ -49,7 +54,14 @@ func (j *judge) remember(ctx context.Context, g *random.Generator, s *random.Sta
 			}
 		}
 	}
-	return all
+	time.Sleep(streamAge)
+	return slices.DeleteFunc(all, func(m *memory) bool {
+		if m.flow == nil || j.sides[m.side].review(ctx, m) == "answered by "+m.server {
+			return false
+		}
+		m.flow.Close()
+		return true
+	})
 }
 
 // rememberOne returns a memory of a side, nil if no endpoint answers, or if it
@@ -145,6 +157,7 @@ func isCertain(before, after *random.App) bool {
 	return changes <= 1 && before.InAPI().UID == after.InAPI().UID
 }
 
+// review asks the flow of a memory, or connects again, and returns the outcome.
 func (s *side) review(ctx context.Context, m *memory) string {
 	var result lab.Result
 	if m.flow != nil {
