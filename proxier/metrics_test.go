@@ -13,7 +13,7 @@ import (
 )
 
 // TestMetricsOfKubeProxy compares names, types and labels with the metrics of
-// kube-proxy v1.36.3 and v1.37.
+// kube-proxy v1.36.3 and v1.37.2.
 func TestMetricsOfKubeProxy(t *testing.T) {
 	t.Parallel()
 	tabletest.NewNamespace(t)
@@ -33,7 +33,7 @@ func TestMetricsOfKubeProxy(t *testing.T) {
 			continue
 		}
 		count++
-		for i, version := range []string{"v1.36.3", "v1.37"} {
+		for i, version := range []string{"v1.36.3", "v1.37.2"} {
 			if want := words[1+i]; want != "-" && got[words[0]] != want {
 				t.Errorf("%s: got %q, want %q as in %s", words[0], got[words[0]], want, version)
 			}

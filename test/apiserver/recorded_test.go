@@ -9,7 +9,7 @@ import (
 )
 
 // recorded is the folder of kube-proxy's recorded answers.
-const recorded = "testdata/kube-proxy-v1.36.3"
+const recorded = "testdata/kube-proxy-v1.37.2"
 
 // compare checks for the recorded lines that are required. Others are
 // allowed.

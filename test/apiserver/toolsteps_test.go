@@ -49,7 +49,7 @@ func (s *story) accepted(kind, name string) (string, error) {
 	tool := []string{"kustomize", "build", "../../deploy/kustomize/" + name}
 	if kind == "preset" {
 		tool = []string{"helm", "template", "nftproxy", "../../deploy/helm/nftproxy", "--namespace=kube-system",
-			"--kube-version=v1.36.3", "--set=fullnameOverride=accepted,preset=" + name,
+			"--kube-version=v1.37.2", "--set=fullnameOverride=accepted,preset=" + name,
 			"--set=apiServer=https://10.0.0.1:6443,config.clusterCIDR=10.244.0.0/16,metrics.dashboard.enabled=true"}
 	}
 	cmd := exec.Command("go", append([]string{"tool"}, tool...)...)

@@ -25,9 +25,6 @@ type APIServer struct {
 	// Client is an administrator's client of this API server without a rate
 	// limit.
 	Client kubernetes.Interface
-	// Arguments are further arguments of the program. Changes take effect with
-	// Start.
-	Arguments []string
 
 	cluster *Cluster
 	mu      sync.Mutex
@@ -110,7 +107,7 @@ func (s *APIServer) awaitReady(ctx context.Context) error {
 func (s *APIServer) arguments() []string {
 	c := s.cluster
 	ranges := strings.Trim(strings.ReplaceAll(fmt.Sprint(c.config.ServiceRanges), " ", ","), "[]")
-	return append([]string{
+	return []string{
 		"--etcd-servers=" + etcdURL,
 		"--etcd-compaction-interval=0", // Compact does it
 		fmt.Sprintf("--secure-port=%d", s.Port),
@@ -130,7 +127,7 @@ func (s *APIServer) arguments() []string {
 		"--audit-policy-file=" + c.path(auditPolicyFile),
 		"--audit-log-path=" + c.path(s.auditLog()),
 		"--allow-privileged=true",
-	}, s.Arguments...)
+	}
 }
 
 //go:embed audit-policy.yaml

@@ -115,7 +115,7 @@ configMapGenerator:
 }
 
 // helmTemplate is the command that renders the chart.
-var helmTemplate = []string{"helm", "template", "nftproxy", chart, "--namespace=kube-system", "--kube-version=v1.36.3"}
+var helmTemplate = []string{"helm", "template", "nftproxy", chart, "--namespace=kube-system", "--kube-version=v1.37.2"}
 
 func helmText(t *testing.T, args ...string) string {
 	t.Helper()

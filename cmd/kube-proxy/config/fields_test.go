@@ -88,7 +88,7 @@ func TestDefaultsOfKubeProxy(t *testing.T) {
 		if words[0] == "nftables.minSyncPeriod" && got == `"1ms"` {
 			continue
 		}
-		for i, version := range []string{"v1.36.3", "v1.37"} {
+		for i, version := range []string{"v1.36.3", "v1.37.2"} {
 			if want := words[3+i]; got != want {
 				t.Errorf("%s: got %s, want %s as in %s", words[0], got, want, version)
 			}

@@ -23,11 +23,11 @@ func parse(t *testing.T, args ...string) *Options {
 	return o
 }
 
-// TestFlagsOfKubeProxy compares the flags with kube-proxy v1.36.3:
-// name, shorthand, type, default, value without an argument, and whether it
-// is hidden.
+// TestFlagsOfKubeProxy compares the flags with kube-proxy v1.36.3: name,
+// shorthand, type, default, value without an argument, and whether it is
+// hidden. v1.37.2 has the same flags, except two.
 func TestFlagsOfKubeProxy(t *testing.T) {
-	data, err := os.ReadFile("testdata/kube-proxy-v1.36.3-flags.tsv")
+	data, err := os.ReadFile("testdata/kube-proxy-flags.tsv")
 	if err != nil {
 		t.Fatal(err)
 	}

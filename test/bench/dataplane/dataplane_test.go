@@ -18,7 +18,7 @@ func TestDataplane(t *testing.T) {
 	d := newDataplane(stagetest.Repository)
 	d.programs.Product = stagetest.BuildProduct(t)
 	d.connections, d.throughput = 20, 5*time.Millisecond
-	all := strings.Join([]string{stage.Upstream, stage.Netlink, stage.IPTables, stage.Product}, ",")
+	all := strings.Join([]string{stage.Upstream, stage.IPTables, stage.Product}, ",")
 	files := strings.Fields("dataplane.txt latency.svg rate.svg affinity.svg guarded.svg established.svg requests.svg")
 	r := stagetest.Run(t, "dataplane", about, d, files, "--services=20,40", "--subjects="+all, "--instances=1",
 		"--rounds=2")

@@ -1,6 +1,5 @@
-// Scale measures service proxies on a real API server, side by side: two
-// builds of kube-proxy in nftables mode, kube-proxy in iptables mode if wanted,
-// and nftproxy.
+// Scale measures service proxies on a real API server, side by side:
+// kube-proxy in nftables mode, in iptables mode if wanted, and nftproxy.
 //
 //	            network namespaces of the lab
 //	┌──────────────────┐          ┌────────────────────────────────┐
@@ -34,7 +33,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/bench/stage"
 )
 
-const about = `scale measures builds of kube-proxy and nftproxy side by side on a real API server: starts, changes,
+const about = `scale measures kube-proxy and nftproxy side by side on a real API server: starts, changes,
 bursts and churn. It needs root, cgroup v2 and a kernel with syscall tracepoints. It cleans up, also when it is
 interrupted.`
 
@@ -182,9 +181,6 @@ func (s *scale) prepare(ctx context.Context, w *world, size size) (*world, error
 			return nil, err
 		}
 	}
-	if size.atOnce {
-		return w, w.AllocateFast(ctx)
-	}
 	return w, w.load(ctx, services)
 }
 
@@ -204,7 +200,7 @@ type scenario struct {
 // scenarios returns the workloads of the known reports, and the largest one for
 // a machine with 24 GB.
 func scenarios() []scenario {
-	both, one := []string{stage.Netlink, stage.Product}, []string{stage.Product}
+	both, one := []string{stage.Upstream, stage.Product}, []string{stage.Product}
 	return []scenario{
 		{"k139513", size{services: 44_125, endpoints: 1, proxies: both},
 			"sync of everything 16 min 44 s; one change 1.33 s with netlink listing"},

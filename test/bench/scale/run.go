@@ -92,8 +92,8 @@ func (r *run) newSubject(ctx context.Context) error {
 	return err
 }
 
-// creations creates all Services at once, as fast as the API server can, while
-// the proxy runs.
+// creations creates all Services at once, as fast as etcd can, while the proxy
+// runs.
 func (r *run) creations(ctx context.Context) error {
 	if !r.size.atOnce {
 		return nil
@@ -106,17 +106,22 @@ func (r *run) creations(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all := make([]change, r.size.services)
+	copier, err := r.CreateFirst(ctx, 0, r.addrs(0))
+	if err != nil {
+		return err
+	}
+	all := make([]change, r.size.services-1)
 	for i := range all {
-		all[i] = change{i, []netip.Addr{stage.Frontend(i).Addr()}, func(ctx context.Context) error {
-			return r.Create(ctx, stage.NewService(i), stage.NewSlice(i, r.addrs(i)))
+		service := 1 + i
+		all[i] = change{service, []netip.Addr{stage.Frontend(service).Addr()}, func(ctx context.Context) error {
+			return copier.Create(ctx, service, r.addrs(service))
 		}}
 	}
 	err = r.listening(ctx, func() error { return r.measureChanges(ctx, &s, all) })
 	if err != nil {
 		return err
 	}
-	r.services = len(all)
+	r.services = r.size.services
 	r.add("all Services created", &s)
 	return r.addMemory("after creation")
 }

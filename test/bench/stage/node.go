@@ -176,10 +176,7 @@ func (n *Node) rows(frontends []netip.AddrPort) (count int, err error) {
 
 // The proxies, as results and flags name them.
 const (
-	Upstream = "kube-proxy 1.36.3"
-	// Netlink is the same kube-proxy with a newer library, which lists tables
-	// through netlink, as kube-proxy 1.37 does. See test/apiserver/build.
-	Netlink  = "kube-proxy with netlink listing"
+	Upstream = "kube-proxy 1.37.2"
 	IPTables = "kube-proxy in iptables mode"
 	IPVS     = "kube-proxy in ipvs mode"
 	Product  = "nftproxy"
@@ -189,14 +186,14 @@ const (
 
 // AddSubjects adds the flag that selects the proxies to measure.
 func AddSubjects(flags *pflag.FlagSet, to *[]string) {
-	flags.StringSliceVar(to, "subjects", []string{Upstream, Netlink, Product},
+	flags.StringSliceVar(to, "subjects", []string{Upstream, Product},
 		fmt.Sprintf("Proxies to measure. There are also %q, %q and %q.", Counting, IPTables, IPVS))
 }
 
 // Programs are the programs that benchmarks run.
 type Programs struct {
-	// Folder has etcd, kube-apiserver and both builds of kube-proxy;
-	// test/apiserver/build makes it.
+	// Folder has etcd, kube-apiserver and kube-proxy; test/apiserver/build makes
+	// it.
 	Folder string
 	// Product is the program of nftproxy.
 	Product string
@@ -220,7 +217,6 @@ func (p Programs) proxy(name string) (program, error) {
 		Product:  {path: p.Product, mode: "nftables"},
 		Counting: {path: p.Product, mode: "nftables", flags: []string{"--service-metrics=all"}},
 		Upstream: {path: upstream, mode: "nftables"},
-		Netlink:  {path: upstream + "-netlink", mode: "nftables"},
 		IPTables: {path: upstream, mode: "iptables"},
 		IPVS:     {path: upstream, mode: "ipvs"},
 	}[name]

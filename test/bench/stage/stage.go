@@ -20,8 +20,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	discoveryv1client "k8s.io/client-go/kubernetes/typed/discovery/v1"
@@ -108,41 +110,81 @@ func (s *Stage) Create(ctx context.Context, service *corev1.Service, slice *disc
 	return errors.Join(errSlice, err)
 }
 
-// Load creates the Services from first to end-1 with their endpoints.
+// Load creates the Services from first to end-1 with their endpoints, and waits
+// until the API server knows them.
 func (s *Stage) Load(ctx context.Context, first, end int, endpoints func(service int) []netip.Addr) error {
-	create := func(ctx context.Context, i int) error { return s.Create(ctx, NewService(i), NewSlice(i, endpoints(i))) }
-	if end-first <= 500 {
-		return InParallel(ctx, first, end, create)
+	if first >= end {
+		return nil
 	}
-	if err := s.AllocateFast(ctx); err != nil {
+	copier, err := s.CreateFirst(ctx, first, endpoints(first))
+	if err != nil {
 		return err
 	}
-	err := InParallel(ctx, first, end, func(ctx context.Context, i int) error {
-		created := create(ctx, i)
-		_, err := s.Client.NetworkingV1().IPAddresses().Create(ctx, newIPAddress(i), metav1.CreateOptions{})
-		return errors.Join(created, err)
+	err = InParallel(ctx, first+1, end, func(ctx context.Context, i int) error {
+		return copier.Create(ctx, i, endpoints(i))
 	})
 	if err != nil {
 		return err
 	}
-	return s.RestartAPIServer(ctx)
+	_, err = s.Services().List(ctx, metav1.ListOptions{LabelSelector: "app=" + ServiceName(end-1)})
+	return err
 }
 
-// AllocateFast restarts the API server with an earlier allocator of ClusterIPs.
-// For every Service, the API server of Kubernetes 1.33 or later counts all
-// addresses twice: tens of thousands would take hours. The earlier allocator
-// does not, and does not create the IPAddress objects that the later one
-// expects.
-func (s *Stage) AllocateFast(ctx context.Context) error {
-	return s.RestartAPIServer(ctx, "--emulated-version=1.33", "--feature-gates=MultiCIDRServiceAllocator=false")
+// Copier creates Services in etcd: for each one, the API server of Kubernetes
+// 1.33 or later counts all ClusterIPs twice, so that tens of thousands take
+// hours.
+type Copier struct {
+	stage   *Stage
+	service *corev1.Service
+	slice   *discoveryv1.EndpointSlice
+	ip      *networkingv1.IPAddress
 }
 
-// RestartAPIServer restarts the API server, with further arguments.
-func (s *Stage) RestartAPIServer(ctx context.Context, arguments ...string) error {
+// CreateFirst creates a Service with its endpoints, and returns a copier that
+// creates others as the API server created this one.
+func (s *Stage) CreateFirst(ctx context.Context, service int, endpoints []netip.Addr) (c *Copier, err error) {
+	if err := s.Create(ctx, NewService(service), NewSlice(service, endpoints)); err != nil {
+		return nil, err
+	}
+	c = &Copier{stage: s}
+	name, get := ServiceName(service), metav1.GetOptions{}
+	if c.service, err = s.Services().Get(ctx, name, get); err != nil {
+		return nil, err
+	}
+	if c.slice, err = s.Slices().Get(ctx, name, get); err != nil {
+		return nil, err
+	}
+	c.ip, err = s.Client.NetworkingV1().IPAddresses().Get(ctx, c.service.Spec.ClusterIP, get)
+	return c, err
+}
+
+// Create creates a Service with its endpoints.
+func (c *Copier) Create(ctx context.Context, service int, endpoints []netip.Addr) error {
+	like := func(made, first *metav1.ObjectMeta) {
+		made.UID, made.CreationTimestamp = uuid.NewUUID(), metav1.Now()
+		made.Generation, made.ManagedFields = first.Generation, first.ManagedFields
+	}
+	made, spec := NewService(service), c.service.Spec.DeepCopy()
+	spec.ClusterIP, spec.ClusterIPs, spec.Selector = made.Spec.ClusterIP, []string{made.Spec.ClusterIP}, made.Spec.Selector
+	made.Spec = *spec
+	like(&made.ObjectMeta, &c.service.ObjectMeta)
+	slice := NewSlice(service, endpoints)
+	like(&slice.ObjectMeta, &c.slice.ObjectMeta)
+	ip := c.ip.DeepCopy()
+	ip.Name, ip.ResourceVersion, ip.Spec.ParentRef.Name = spec.ClusterIP, "", made.Name
+	like(&ip.ObjectMeta, &c.ip.ObjectMeta)
+	return c.stage.Cluster.Store(ctx, map[string]runtime.Object{
+		"services/specs/" + NamespaceName + "/" + made.Name:  made,
+		"endpointslices/" + NamespaceName + "/" + slice.Name: slice,
+		"ipaddresses/" + ip.Name:                             ip,
+	})
+}
+
+// RestartAPIServer restarts the API server.
+func (s *Stage) RestartAPIServer(ctx context.Context) error {
 	if err := s.Cluster.APIServer.Stop(); err != nil {
 		return err
 	}
-	s.Cluster.APIServer.Arguments = arguments
 	return s.Cluster.APIServer.Start(ctx)
 }
 
@@ -247,20 +289,6 @@ func NewService(service int) *corev1.Service {
 }
 
 func appLabel(name string) map[string]string { return map[string]string{"app": name} }
-
-// newIPAddress returns the object by which the API server allocates a
-// ClusterIP.
-func newIPAddress(service int) *networkingv1.IPAddress {
-	ip := &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: Frontend(service).Addr().String()}}
-	ip.Labels = map[string]string{
-		networkingv1.LabelIPAddressFamily: string(corev1.IPv4Protocol),
-		networkingv1.LabelManagedBy:       "ipallocator.k8s.io",
-	}
-	ip.Spec.ParentRef = &networkingv1.ParentReference{
-		Resource: "services", Namespace: NamespaceName, Name: ServiceName(service),
-	}
-	return ip
-}
 
 // NewSlice returns the EndpointSlice of a Service as the controller makes it.
 func NewSlice(service int, addrs []netip.Addr) *discoveryv1.EndpointSlice {

@@ -163,7 +163,7 @@ func TestPublish(t *testing.T) {
 // that it pulled.
 func render(t *testing.T, chart ...string) string {
 	t.Helper()
-	args := []string{"tool", "helm", "template", "nftproxy", "--namespace=kube-system", "--kube-version=v1.36.3",
+	args := []string{"tool", "helm", "template", "nftproxy", "--namespace=kube-system", "--kube-version=v1.37.2",
 		"--set=apiServer=https://10.0.0.1:6443,config.clusterCIDR=10.244.0.0/16"}
 	_, manifests, _ := strings.Cut(run(t, "go", append(args, chart...)...), "\n---\n")
 	return manifests
