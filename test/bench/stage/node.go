@@ -192,8 +192,8 @@ func AddSubjects(flags *pflag.FlagSet, to *[]string) {
 
 // Programs are the programs that benchmarks run.
 type Programs struct {
-	// Folder has etcd, kube-apiserver and kube-proxy; test/apiserver/build makes
-	// it.
+	// Folder has etcd, kube-apiserver and kube-proxy; test/apiserver/build
+	// makes it.
 	Folder string
 	// Product is the program of nftproxy.
 	Product string

@@ -165,7 +165,8 @@ func (c *Copier) Create(ctx context.Context, service int, endpoints []netip.Addr
 		made.Generation, made.ManagedFields = first.Generation, first.ManagedFields
 	}
 	made, spec := NewService(service), c.service.Spec.DeepCopy()
-	spec.ClusterIP, spec.ClusterIPs, spec.Selector = made.Spec.ClusterIP, []string{made.Spec.ClusterIP}, made.Spec.Selector
+	spec.ClusterIP, spec.Selector = made.Spec.ClusterIP, made.Spec.Selector
+	spec.ClusterIPs = []string{spec.ClusterIP}
 	made.Spec = *spec
 	like(&made.ObjectMeta, &c.service.ObjectMeta)
 	slice := NewSlice(service, endpoints)
