@@ -26,12 +26,12 @@ func TestDataplane(t *testing.T) {
 		t.Errorf("got %d tables, want %d", len(r.Tables), 2*len(traffics()))
 	}
 	for _, table := range r.Tables {
-		rows := 2 + 8 // without a proxy, and four proxies with two numbers of Services
+		rows := 2 + 6 // without a proxy, and three proxies with two numbers of Services
 		special := slices.ContainsFunc(traffics(), func(c traffic) bool {
 			return c.special() && strings.HasPrefix(table.Title, c.name)
 		})
 		if special {
-			rows = 8
+			rows = 6
 		}
 		if len(table.Rows) != rows {
 			t.Errorf("%s: got %d rows, want %d", table.Title, len(table.Rows), rows)

@@ -19,10 +19,10 @@ func TestScale(t *testing.T) {
 	s.churnServices, s.churnRate, s.churnTime = 1000, 20, time.Second
 	files := strings.Fields("scale.txt change.svg start.svg cpu.svg memory.svg burst.svg churn.svg")
 	r := stagetest.Run(t, "scale", about, s, files, "--services=1000", "--alone=100x3", "--changes=1", "--budget=0s")
-	if len(r.Versions) != 3 || r.Machine.NFT == "" {
-		t.Errorf("got versions %v on %+v, want versions of three proxies and nft", r.Versions, r.Machine)
+	if len(r.Versions) != 2 || r.Machine.NFT == "" {
+		t.Errorf("got versions %v on %+v, want versions of two proxies and nft", r.Versions, r.Machine)
 	}
-	rows := map[string]int{"Starts and changes": 4*(3+len(kinds())) + 3, "Memory": 4*2 + 3}
+	rows := map[string]int{"Starts and changes": 3*(3+len(kinds())) + 2, "Memory": 3*2 + 2}
 	if len(r.Tables) != len(rows) {
 		t.Errorf("got %d tables, want %d", len(r.Tables), len(rows))
 	}
