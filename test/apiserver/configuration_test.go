@@ -37,7 +37,8 @@ func TestConfiguration(t *testing.T) {
 	}
 	for name, test := range map[string]func(*configurations){
 		"values": (*configurations).eachValue, "combinations": (*configurations).combinations,
-		"files": (*configurations).files, "flags": (*configurations).flags, "only newer": (*configurations).onlyNewer,
+		"files": (*configurations).files, "flags": (*configurations).flags,
+		"other versions": (*configurations).otherVersions,
 	} {
 		t.Run(name, func(t *testing.T) {
 			part := *c
@@ -53,10 +54,15 @@ type configurations struct {
 	at         *lab.Namespace // of the programs
 	dir        string
 
-	// Fields and OnlyNewer have values by the name of the field.
-	Fields, OnlyNewer map[string][]string
-	Flags             [][]string
-	Files             []string
+	values
+	OtherVersions values // that kube-proxy refuses
+	Files         []string
+}
+
+// values are values of fields, by name, and command lines.
+type values struct {
+	Fields map[string][]string
+	Flags  [][]string
 }
 
 // eachValue compares each value of each field alone, and with each mode of
@@ -115,18 +121,23 @@ func (c *configurations) flags() {
 	}
 }
 
-// onlyNewer checks that nftproxy accepts values that kube-proxy refuses.
-func (c *configurations) onlyNewer() {
-	for name, values := range c.OnlyNewer {
-		for _, value := range values {
-			file := c.file(document(map[string]string{name: value}))
-			if _, err := c.write(upstream, []string{"--config", file}); err == nil {
-				c.Errorf("%s: %s: kube-proxy accepts it", name, value)
-			}
-			if _, err := c.write(product, []string{"--config", file}); err != nil {
-				c.Errorf("%s: %s: %v", name, value, err)
-			}
+// otherVersions checks that nftproxy accepts what kube-proxy refuses.
+func (c *configurations) otherVersions() {
+	check := func(what string, args ...string) {
+		if _, err := c.write(upstream, args); err == nil {
+			c.Errorf("%s: kube-proxy accepts it", what)
 		}
+		if _, err := c.write(product, args); err != nil {
+			c.Errorf("%s: %v", what, err)
+		}
+	}
+	for name, values := range c.OtherVersions.Fields {
+		for _, value := range values {
+			check(name+": "+value, "--config", c.file(document(map[string]string{name: value})))
+		}
+	}
+	for _, args := range c.OtherVersions.Flags {
+		check(fmt.Sprintf("%q", args), append([]string{"--proxy-mode=nftables"}, args...)...)
 	}
 }
 
