@@ -44,10 +44,10 @@ func (c *packetCounters) collect(ch chan<- prometheus.Metric) {
 		}
 		m.Counter(name, help, c.read(reason.Counter()), "reason", string(reason))
 	}
-	for _, p := range ruleset.RejectedOnLocalhost() {
+	for protocol, counter := range ruleset.LocalhostCounters() {
 		m.Counter("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
-			"Packets to UDP and SCTP NodePorts on localhost that were rejected.",
-			c.read(ruleset.LocalhostCounter(p)), "protocol", strings.ToUpper(p.String()))
+			"Packets to NodePorts on localhost that were rejected.",
+			c.read(counter), "protocol", strings.ToUpper(protocol.String()))
 	}
 }
 

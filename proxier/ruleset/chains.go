@@ -18,8 +18,11 @@ type program struct {
 	nodePortsAll bool        // NodePorts listen on all local addresses
 }
 
-// onLocalhost reports whether TCP NodePorts are served on localhost.
-func (p *program) onLocalhost() bool { return p.config.Localhost(p.layout.family) }
+// rejectedOnLocalhost returns the protocols whose NodePorts are rejected on
+// localhost.
+func (p *program) rejectedOnLocalhost() []cluster.Protocol {
+	return p.config.RejectedOnLocalhost(p.layout.family)
+}
 
 // localMatch matches the traffic of this cluster's pods, and all other traffic.
 type localMatch struct{ match, matchNot nft.Statement }
@@ -49,7 +52,7 @@ func (p *program) baseChains() []*nft.Chain {
 		}
 	}
 	output := base(nft.Output, nft.PriorityDstNAT, chainServices, p.refusals(nft.CtStateNew()))
-	if p.onLocalhost() {
+	if len(p.rejectedOnLocalhost()) > 0 {
 		output.Rules = slices.Insert(output.Rules, 0, p.toLocalhost())
 	}
 	return []*nft.Chain{
@@ -102,7 +105,7 @@ func (p *program) refusals(condition nft.Statement) []nft.Rule {
 // regularChains returns the chains of the program that are not base chains.
 func (p *program) regularChains() []*nft.Chain {
 	chains := []*nft.Chain{p.firewall()}
-	if p.onLocalhost() {
+	if len(p.rejectedOnLocalhost()) > 0 {
 		chains = append(chains, p.rejectLocalhost())
 	}
 	chains = append(chains, p.reject(NoEndpoints), p.noLocalEndpoints(), p.reject(NoWeight), p.reject(UnknownPort),
@@ -357,12 +360,11 @@ func (p *program) masquerading() *nft.Chain {
 // toLocalhost sends packets to NodePorts that localhost does not serve to a
 // chain that rejects them. Other packets pass one comparison:
 //
-//	ip daddr 127.0.0.1 meta l4proto . th dport @localhost-nodeports goto reject-localhost
+//	ip daddr 127.0.0.0/8 meta l4proto . th dport @localhost-nodeports goto reject-localhost
 func (p *program) toLocalhost() nft.Rule {
 	l := p.layout
-	localhost := LocalhostAddr(l.family)
 	return nft.NewRule(
-		nft.Within(nft.Daddr(l.family), netip.PrefixFrom(localhost, localhost.BitLen())),
+		nft.Within(nft.Daddr(l.family), loopback(l.family)),
 		nft.In(l.localhostNodePorts, l.nodePorts.key...),
 		nft.Goto(chainLocalhost))
 }
@@ -371,11 +373,16 @@ func (p *program) toLocalhost() nft.Rule {
 //
 //	meta l4proto udp counter name "localhost-nodeport-rejected-udp"
 //	meta l4proto sctp counter name "localhost-nodeport-rejected-sctp"
+//	meta l4proto tcp counter name "localhost-nodeport-rejected-tcp"
+//	meta l4proto tcp reject with tcp reset
 //	reject
 func (p *program) rejectLocalhost() *nft.Chain {
 	c := &nft.Chain{Name: chainLocalhost}
-	for _, proto := range RejectedOnLocalhost() {
+	for _, proto := range p.rejectedOnLocalhost() {
 		c.Rules = append(c.Rules, nft.NewRule(nft.MatchL4Proto(uint8(proto)), nft.Count(LocalhostCounter(proto))))
+	}
+	if slices.Contains(p.rejectedOnLocalhost(), cluster.TCP) {
+		c.Rules = append(c.Rules, nft.NewRule(nft.RejectTCPReset()))
 	}
 	c.Rules = append(c.Rules, nft.NewRule(nft.Reject(p.layout.family)))
 	return c

@@ -29,7 +29,7 @@ type Config struct {
 	NodePortAddresses NodePortAddresses
 	// LocalhostNodePorts reports whether this node serves TCP NodePorts on
 	// 127.0.0.1 and ::1 if NodePortAddresses includes them (KEP-6032). The
-	// rules do not serve them; they reject the NodePorts of other protocols.
+	// rules do not serve them; they reject the NodePorts that are not served.
 	LocalhostNodePorts bool
 	// ServiceMetrics selects the Services whose connections are counted
 	// (--service-metrics).

@@ -25,7 +25,7 @@ type layout struct {
 	firewallSources    []*nft.Set   // VIP . protocol . port . network of clients, by length of its prefix less 1
 	hairpin            *nft.Set     // endpoints of this node, as source and destination
 	nodePortIPs        *nft.Set     // node addresses on which NodePorts listen, unless all
-	localhostNodePorts *nft.Set     // protocol . NodePort that localhost rejects, if NodePorts are served there
+	localhostNodePorts *nft.Set     // protocol . NodePort that localhost rejects, see RejectedOnLocalhost
 	reservedIDs        *nft.Set     // one row: ids of session affinity below it may be in use
 
 	// affinity are the sets of clients with session affinity: client . id of

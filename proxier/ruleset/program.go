@@ -122,10 +122,8 @@ func (p *program) table() *nft.Table {
 	if p.config.RetryAfter > 0 {
 		t.CtTimeouts = p.ctTimeouts()
 	}
-	if p.onLocalhost() {
-		for _, proto := range RejectedOnLocalhost() {
-			t.Counters = append(t.Counters, LocalhostCounter(proto))
-		}
+	for _, proto := range p.rejectedOnLocalhost() {
+		t.Counters = append(t.Counters, LocalhostCounter(proto))
 	}
 	return t
 }
@@ -143,7 +141,7 @@ func (p *program) sets() []*nft.Set {
 	if !p.nodePortsAll {
 		sets = append(sets, l.nodePortIPs)
 	}
-	if p.onLocalhost() {
+	if len(p.rejectedOnLocalhost()) > 0 {
 		sets = append(sets, l.localhostNodePorts)
 	}
 	if p.config.ServiceMetrics.Enabled() {

@@ -1,6 +1,8 @@
 package ruleset
 
 import (
+	"slices"
+
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
@@ -149,7 +151,7 @@ func (w *portRows) addSources() {
 // addLocalhost adds the row of a NodePort that localhost rejects.
 func (w *portRows) addLocalhost() {
 	f, l := w.frontend, w.rules.layout
-	if f.IsNodePort() && f.Proto != cluster.TCP && w.rules.config.Localhost(l.family) {
+	if f.IsNodePort() && slices.Contains(w.rules.config.RejectedOnLocalhost(l.family), f.Proto) {
 		w.add(nft.Row{Set: l.localhostNodePorts, Key: w.key, Comment: w.name})
 	}
 }

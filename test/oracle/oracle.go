@@ -101,13 +101,14 @@ func anyPrefix(all []netip.Prefix, ok func(netip.Prefix) bool) bool {
 func (c *Cluster) Outcomes(q Connection) []Outcome {
 	to, s := q.Destination.Addr(), c.owner(q)
 	switch {
-	case s == nil && to.IsLoopback(), s != nil && to.IsLoopback() && q.Protocol == cluster.TCP:
+	case s == nil && to.IsLoopback(), s != nil && to.IsLoopback() && q.Protocol == cluster.TCP && c.servesLocalhost(to):
 		// The mode nftables has no NodePorts on localhost (virtual-ips of
 		// kubernetes.io/docs/reference/networking). With KEP-6032, the proxy
 		// itself listens there.
 		return one(NotService, "Localhost", nil)
 	case s != nil && to.IsLoopback():
-		// KEP-6032: localhost serves NodePorts for TCP only.
+		// KEP-6032: localhost serves NodePorts for TCP only. With the feature
+		// gate, NodePorts that it does not serve are rejected.
 		return one(Refused, "Localhost", s)
 	case s != nil:
 		return c.served(q, s)
@@ -143,6 +144,14 @@ func (c *Cluster) isLocal(addr netip.Addr) bool {
 	return addr.IsLoopback() || slices.Contains(c.Addrs, addr)
 }
 
+// servesLocalhost reports whether TCP NodePorts are served on the loopback
+// address of a family: nodePortAddresses has a loopback range (KEP-6032).
+func (c *Cluster) servesLocalhost(like netip.Addr) bool {
+	return c.LocalhostNodePorts && anyPrefix(c.NodePortCIDRs, func(p netip.Prefix) bool {
+		return p.Addr().IsLoopback() && sameFamily(p.Addr(), like)
+	})
+}
+
 // listens reports whether NodePorts listen at an address (nodePortAddresses of
 // KubeProxyConfiguration).
 func (c *Cluster) listens(addr netip.Addr) bool {
@@ -160,10 +169,8 @@ func (c *Cluster) listens(addr netip.Addr) bool {
 		}
 	}
 	switch {
-	case addr.IsLoopback(): // only if a loopback range is configured (KEP-6032)
-		return c.LocalhostNodePorts && anyPrefix(cidrs, func(p netip.Prefix) bool {
-			return p.Addr().IsLoopback() && p.Contains(addr)
-		})
+	case addr.IsLoopback(): // or they are rejected there
+		return c.LocalhostNodePorts
 	case !c.isLocal(addr):
 		return false
 	case anyPrefix(cidrs, func(p netip.Prefix) bool { return p.Bits() == 0 }):
