@@ -7,8 +7,8 @@ import (
 
 // A userspace program serves TCP NodePorts on localhost (package localhost), if
 // Config.Localhost. With the feature gate, NodePorts that it does not serve are
-// rejected there and counted, as in kube-proxy (KEP-6032): no other program gets
-// their packets.
+// rejected there and counted, as in kube-proxy (KEP-6032), so that no other
+// program gets their packets.
 
 // RejectedOnLocalhost returns the protocols whose NodePorts are rejected on the
 // loopback addresses of a family.
