@@ -107,7 +107,8 @@ func (s *story) start(nodePorts string, count ...string) error {
 	}
 	rules.LocalhostNodePorts = strings.HasPrefix(nodePorts, "127.")
 	all := []follower{
-		&healthChecks{server: &healthServerCalls{r: &s.recorded}, ports: rules.NodePortAddresses}, &localhostPorts{server: &portServer{r: &s.recorded}},
+		&healthChecks{server: &healthServerCalls{r: &s.recorded}, ports: rules.NodePortAddresses},
+		&localhostPorts{server: &portServer{r: &s.recorded}},
 		&staleFlows{cleaning: cleaning{cleaner: &cleaner{r: &s.recorded, flows: true}}}, s.resets,
 	}
 	reader := &counterReader{conn: nstest.Open(s.t)}
