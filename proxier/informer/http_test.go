@@ -103,7 +103,7 @@ func TestListsByHTTP(t *testing.T) {
 	}
 }
 
-// Lists and watches have the selectors of kube-proxy v1.36.3
+// Lists and watches have the selectors of kube-proxy v1.37.2
 // (cmd/kube-proxy/app/server.go).
 func TestSelectors(t *testing.T) {
 	client, all := newClient(t, "http://192.0.2.1"), metav1.ListOptions{}

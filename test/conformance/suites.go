@@ -22,7 +22,7 @@ type feature struct {
 	Tests []string // names of tests, possibly with patterns of subtests
 }
 
-// reference is a group of cases that kube-proxy 1.36.3 fails.
+// reference is a group of cases that kube-proxy 1.37.2 fails.
 type reference struct {
 	Modes  []string // of kube-proxy
 	Cases  string   // a regular expression of names

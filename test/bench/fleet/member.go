@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	core "k8s.io/client-go/informers/core/v1"
@@ -158,7 +159,7 @@ func (handler) OnNodeDelete(*corev1.Node)                 {}
 func (handler) OnServiceCIDRsChanged([]string)            {}
 
 // runUpstream runs the informers of kube-proxy: the Node's first, then all
-// others (NewNodeManager and ProxyServer.Run of Kubernetes 1.36).
+// others (NewNodeManager and ProxyServer.Run of Kubernetes 1.37).
 func runUpstream(ctx context.Context, config *rest.Config, node string, synced func()) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -182,6 +183,9 @@ func runUpstream(ctx context.Context, config *rest.Config, node string, synced f
 	} {
 		var wait []cache.InformerSynced
 		for _, one := range together {
+			if err := one.SetTransform(withoutManagedFields); err != nil {
+				return err
+			}
 			running.Go(func() { one.RunWithContext(ctx) })
 			wait = append(wait, one.HasSynced)
 		}
@@ -191,4 +195,11 @@ func runUpstream(ctx context.Context, config *rest.Config, node string, synced f
 		synced()
 	}
 	return nil
+}
+
+func withoutManagedFields(object any) (any, error) {
+	if o, err := meta.Accessor(object); err == nil {
+		o.SetManagedFields(nil)
+	}
+	return object, nil
 }
