@@ -129,9 +129,9 @@ func (c *commandLine) checkNumbers() error {
 		switch n, ok := f.value.(*int); {
 		case !ok:
 		case f.high == 0 && *n < 0:
-			errs = append(errs, fmt.Errorf("--%s: %d is less than 0", f.name, *n))
+			errs = append(errs, fmt.Errorf("%s: %d is less than 0", c.origin(f.field), *n))
 		case f.high > 0 && (*n < f.low || *n > f.high):
-			errs = append(errs, fmt.Errorf("--%s: %d is not in the range from %d to %d", f.name, *n, f.low, f.high))
+			errs = append(errs, fmt.Errorf("%s: %d is not in the range from %d to %d", c.origin(f.field), *n, f.low, f.high))
 		}
 	}
 	return errors.Join(errs...)

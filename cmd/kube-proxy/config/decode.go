@@ -28,6 +28,9 @@ func decode(data []byte) (c *v1alpha1.KubeProxyConfiguration, warnings []string,
 	object, _, err := decoder.Decode(data, nil, nil)
 	if strict, ok := runtime.AsStrictDecodingError(err); ok && object != nil {
 		for _, e := range strict.Errors() {
+			if e.Error() == fmt.Sprintf("unknown field %q", ownSection) { // see setOwnFields
+				continue
+			}
 			warnings = append(warnings, explainStrict(oneLine(e)))
 		}
 		err = nil

@@ -28,8 +28,8 @@ var groupNames = []string{"Source", "Node", "Services", "Servers", "System", "Pr
 
 // newCommandLine declares the flags, each with the variable that it sets and
 // that holds its default, its effect and its help. Names, types and defaults
-// are as in kube-proxy v1.37. Only the flags that override a file without a
-// field of their own are new, except --master.
+// are as in kube-proxy v1.37. Only the flags with a field of ownSection
+// are new.
 //
 // The help of --config lists the flags in the order of their declaration.
 func newCommandLine(o *Options) *commandLine {
@@ -91,7 +91,7 @@ func (c *commandLine) addSource() {
 			"`NUMBER` of requests above --kube-api-qps that a burst to the API server may have."},
 		{"config-sync-period", &o.Configuration.ConfigSyncPeriod.Duration, effect{field: "configSyncPeriod"},
 			"`INTERVAL` at which all objects of the API server are processed again."},
-		{"manifests", &o.Manifests, effect{overrides: true},
+		{"manifests", &o.Manifests, own("manifests"),
 			"Serve the manifests (*.yaml, *.yml, *.json) in `DIR` instead of an API server: " +
 				"Services, EndpointSlices, the Node of this node and ServiceCIDRs. Changes take effect immediately."},
 	})
@@ -111,10 +111,10 @@ func (c *commandLine) addServers() {
 			effect{field: "metricsBindAddress", zeroIsDefault: true},
 			"Serve /metrics, /configz and /proxyMode on `IP:PORT`. An empty value disables the server."},
 		{"service-metrics", &text{value: counted, typ: "string", check: checkServiceMetrics, keepOnEmpty: true},
-			effect{overrides: true},
+			own("serviceMetrics"),
 			"Count new connections to these `SERVICES`: off, annotated (those with the annotation " +
 				translate.AnnotationMetrics + `: "true"), or all. The metric is nftproxy_service_connections_total.`},
-		{"local-status-pages", &c.options.LocalStatusPages, effect{overrides: true},
+		{"local-status-pages", &c.options.LocalStatusPages, own("localStatusPages"),
 			"Serve the pages of --metrics-bind-address only to clients on a loopback address, except /metrics and " +
 				"/healthz."},
 		{"bind-address-hard-fail", &config.BindAddressHardFail, effect{field: "bindAddressHardFail"},
@@ -154,25 +154,28 @@ func (c *commandLine) addServices() {
 		{"iptables-min-sync-period", &config.NFTables.MinSyncPeriod.Duration,
 			effect{field: "nftables.minSyncPeriod", zeroIsDefault: true},
 			"Minimum `INTERVAL` between rule updates (0: no limit). Despite its name, it applies to nftables mode."},
-		{"max-service-rows", &rules.Budgets.Service, effect{overrides: true},
+		{"max-service-rows", &rules.Budgets.Service, own("maxServiceRows"),
 			"Limit the rules of a Service to this `NUMBER` of rows in each address family. " +
 				"A Service that needs more is served with fewer endpoints, external IPs and source ranges."},
-		{"max-namespace-rows", &rules.Budgets.Namespace, effect{overrides: true},
+		{"max-namespace-rows", &rules.Budgets.Namespace, own("maxNamespaceRows"),
 			"Limit the rules of all Services of a namespace to this `NUMBER` of rows in each address family. " +
 				"The oldest Services get them first."},
-		{"reset-stale-connections", &rules.ResetStaleConnections, effect{overrides: true},
+		{"reset-stale-connections", &rules.ResetStaleConnections, own("resetStaleConnections"),
 			"Reset TCP and SCTP connections to an endpoint that is gone: it was last seen terminating, or neither " +
 				"ready nor serving, and has been in no EndpointSlice for half a second."},
-		{"eject", &rules.Eject, effect{overrides: true},
+		{"eject", &rules.Eject, own("eject"),
 			"Make new TCP connections of this node avoid an endpoint that answers neither clients nor probes, " +
 				"until it answers a probe. The annotation " + translate.AnnotationEject +
 				`: "false" excludes a Service.`},
-		{"retry-after", &seconds{&rules.RetryAfter, ruleset.MaxRetryAfter}, effect{overrides: true},
+		{"retry-after", &seconds{&rules.RetryAfter, ruleset.MaxRetryAfter}, own("retryAfter"),
 			"`TIME` in seconds (0: never) after which a new connection without an answer can get another endpoint: " +
 				"when the client repeats its first packet. Services with the annotation " +
 				translate.AnnotationRetry + `: "false" are left out.`},
 		{"hash-table-size", &rules.HashTableSize,
-			effect{overrides: true, low: cluster.MinHashTableSize, high: cluster.MaxHashTableSize},
+			effect{
+				field: ownSection + ".hashTableSize", overrides: true,
+				low: cluster.MinHashTableSize, high: cluster.MaxHashTableSize,
+			},
 			"`NUMBER` of rows of the tables of Services with the annotation " + translate.AnnotationBalance +
 				" or with weights, unless " + translate.AnnotationHashTableSize + " sets it. Must be the same on all " +
 				"nodes."},

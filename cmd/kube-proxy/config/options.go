@@ -33,7 +33,7 @@ type Options struct {
 	WriteConfigTo string // --write-config-to: write Configuration to this file and exit
 	Master        string // --master: URL of the API server; overrides the kubeconfig
 	Manifests     string // --manifests: serve this directory instead of an API server
-	// Rules has the settings that have a flag and no field of Configuration.
+	// Rules has settings that have no field of Configuration (see ownSection).
 	Rules ruleset.Config
 	// LocalStatusPages is --local-status-pages.
 	LocalStatusPages bool
@@ -138,6 +138,11 @@ func (o *Options) loadFile() error {
 		for _, w := range warnings {
 			o.warnings = append(o.warnings, o.ConfigFile+": "+w)
 		}
+	}
+	warn(warnings)
+	warnings, err = o.cmd.setOwnFields(data)
+	if err != nil {
+		return err
 	}
 	warn(warnings)
 	o.warnings = append(o.warnings, o.cmd.warnings()...)

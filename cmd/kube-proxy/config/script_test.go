@@ -111,7 +111,8 @@ func (c commands) kubeProxy(o *Options) (string, error) {
 	return text.String(), err
 }
 
-// settings returns the configuration and the flags without a field.
+// settings returns the configuration, our own fields and the flags without a
+// field.
 func settings(t *testing.T, o *Options) []byte {
 	t.Helper()
 	configuration, err := yaml.Marshal(o.Configuration)
@@ -119,7 +120,7 @@ func settings(t *testing.T, o *Options) []byte {
 		t.Fatal(err)
 	}
 	flags, err := yaml.Marshal(map[string]any{
-		"--master": o.Master, "--manifests": o.Manifests, "--cleanup": o.Cleanup, "--init-only": o.InitOnly,
+		"--master": o.Master, ownSection: o.cmd.ownFields(), "--cleanup": o.Cleanup, "--init-only": o.InitOnly,
 		"--help": o.Help, "--version": o.Version, "prints its version": o.Version.Printed(),
 	})
 	if err != nil {
@@ -148,6 +149,9 @@ func (c commands) writeAndRead(o *Options) error {
 	}
 	if got, want := inJSON(second.Configuration), inJSON(first.Configuration); got != want {
 		return fmt.Errorf("--write-config-to:\n got %s\nwant %s", got, want)
+	}
+	if got, want := inJSON(second.cmd.ownFields()), inJSON(first.cmd.ownFields()); got != want {
+		return fmt.Errorf("--write-config-to: own fields:\n got %s\nwant %s", got, want)
 	}
 	if w := second.Warnings(); len(w) > 0 && len(first.Warnings()) == 0 {
 		return fmt.Errorf("--write-config-to: got warnings %q, want none", w)

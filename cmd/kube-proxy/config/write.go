@@ -32,6 +32,11 @@ func (o *Options) encode() ([]byte, error) {
 	}
 	c.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
 	data, err := yaml.Marshal(c)
+	if own := o.cmd.ownFields(); err == nil && len(own) > 0 {
+		var section []byte
+		section, err = yaml.Marshal(map[string]any{ownSection: own})
+		data = append(data, section...)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("encode the configuration: %w", err)
 	}
