@@ -126,12 +126,13 @@ func (c *commandLine) changed(flag string) bool { return c.all.Changed(flag) }
 func (c *commandLine) checkNumbers() error {
 	var errs []error
 	for _, f := range c.flags {
+		name := c.origin(f.field)
 		switch n, ok := f.value.(*int); {
 		case !ok:
 		case f.high == 0 && *n < 0:
-			errs = append(errs, fmt.Errorf("%s: %d is less than 0", c.origin(f.field), *n))
+			errs = append(errs, fmt.Errorf("%s: %d is less than 0", name, *n))
 		case f.high > 0 && (*n < f.low || *n > f.high):
-			errs = append(errs, fmt.Errorf("%s: %d is not in the range from %d to %d", c.origin(f.field), *n, f.low, f.high))
+			errs = append(errs, fmt.Errorf("%s: %d is not in the range from %d to %d", name, *n, f.low, f.high))
 		}
 	}
 	return errors.Join(errs...)
