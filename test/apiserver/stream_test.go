@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -99,16 +98,7 @@ func (a attempt) make() error {
 		return nil
 	}
 	options := lab.ProbeOptions{Timeout: answerTimeout}
-	conn, result := lab.Open(context.Background(), a.from, a.to.Network, a.to.To, options)
-	if conn == nil {
-		return errors.New(result.String())
-	}
-	defer conn.Close()
-	lost, err := conn.Lost()
-	if err == nil && lost > 0 {
-		err = fmt.Errorf("got %d lost packets, want none", lost)
-	}
-	return err
+	return lab.ConnectOnce(context.Background(), a.from, a.to.Network, a.to.To, options)
 }
 
 // stop ends the stream and waits for its attempts. It can be called more than

@@ -155,6 +155,23 @@ func (c *Conn) Lost() (uint32, error) {
 	return info.Total_retrans, nil
 }
 
+// ConnectOnce connects and disconnects. It fails also if a packet was lost and
+// repeated.
+func ConnectOnce(
+	ctx context.Context, from *Namespace, network string, to netip.AddrPort, options ProbeOptions,
+) error {
+	conn, result := Open(ctx, from, network, to, options)
+	if conn == nil {
+		return errors.New(result.String())
+	}
+	defer conn.Close()
+	lost, err := conn.Lost()
+	if err == nil && lost > 0 {
+		err = fmt.Errorf("got %d lost packets, want none", lost)
+	}
+	return err
+}
+
 func (c *Conn) isTCP() bool {
 	_, tcp := c.Conn.(*net.TCPConn)
 	return tcp
