@@ -166,13 +166,13 @@ func (a *localAddresses) list() ([]netip.Addr, error) {
 	return localIPs(all), err
 }
 
-// localIPs returns addresses, sorted and without loopback and link-local ones.
+// localIPs returns addresses, sorted and without link-local ones.
 func localIPs(all []netlink.Addr) []netip.Addr {
 	var ips []netip.Addr
 	for _, addr := range all {
 		ip, ok := netip.AddrFromSlice(addr.IP)
 		ip = ip.Unmap()
-		if ok && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
+		if ok && !ip.IsLinkLocalUnicast() {
 			ips = append(ips, ip)
 		}
 	}

@@ -79,20 +79,20 @@ func TestLocalAddresses(t *testing.T) {
 	const first = "127.0.0.2 fe80::1 192.0.2.1 192.0.2.2"
 	badMessage := errors.New("bad file descriptor")
 	for name, steps := range map[string][]addressStep{
-		"complete list": {{addrs: first, want: "192.0.2.1 192.0.2.2"}},
+		"complete list": {{addrs: first, want: "127.0.0.2 192.0.2.1 192.0.2.2"}},
 		"interrupted twice": {
-			{addrs: first, interrupted: 2, want: "192.0.2.1 192.0.2.2"},
+			{addrs: first, interrupted: 2, want: "127.0.0.2 192.0.2.1 192.0.2.2"},
 			{addrs: "192.0.2.2 192.0.2.3", interrupted: 2, pass: time.Second, want: "192.0.2.2 192.0.2.3"},
 		},
 		"always interrupted": {
-			{addrs: first, interrupted: 1000, want: "192.0.2.1"},
-			{addrs: first, silent: true, pass: time.Minute, want: "192.0.2.1 192.0.2.2"},
-			{addrs: "192.0.2.3 192.0.2.4", interrupted: 1000, pass: time.Second, want: "192.0.2.1 192.0.2.2"},
+			{addrs: first, interrupted: 1000, want: "127.0.0.2 192.0.2.1"},
+			{addrs: first, silent: true, pass: time.Minute, want: "127.0.0.2 192.0.2.1 192.0.2.2"},
+			{addrs: "192.0.2.3 192.0.2.4", interrupted: 1000, pass: time.Second, want: "127.0.0.2 192.0.2.1 192.0.2.2"},
 			{addrs: "192.0.2.3 192.0.2.4", silent: true, pass: relistPeriod, want: "192.0.2.3 192.0.2.4"},
 		},
 		"no messages": {
-			{addrs: first, want: "192.0.2.1 192.0.2.2"},
-			{addrs: first, message: badMessage, want: "192.0.2.1 192.0.2.2"},
+			{addrs: first, want: "127.0.0.2 192.0.2.1 192.0.2.2"},
+			{addrs: first, message: badMessage, want: "127.0.0.2 192.0.2.1 192.0.2.2"},
 			{addrs: "192.0.2.2", silent: true, pass: relistPeriod + time.Second, want: "192.0.2.2"},
 		},
 	} {

@@ -21,8 +21,8 @@ type Node struct {
 	// NodePortIPs are the local addresses within the CIDRs of
 	// nodePortAddresses. They are used only if such CIDRs are configured.
 	NodePortIPs []netip.Addr
-	// LocalIPs are the addresses of the node, without loopback and link-local
-	// addresses, which a Service cannot have.
+	// LocalIPs are the addresses of the node, without link-local addresses,
+	// which a Service cannot have.
 	LocalIPs []netip.Addr
 }
 

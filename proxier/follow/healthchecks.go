@@ -7,7 +7,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -16,8 +15,7 @@ import (
 type healthChecks struct {
 	idle
 	server healthServer
-	ports  ruleset.NodePortAddresses
-	addrs  []netip.Addr // at which the server listens
+	addrs  []netip.Addr // on which the server listens
 }
 
 // healthServer is the part of healthcheck.ServiceServer that healthChecks uses.
@@ -42,18 +40,14 @@ func newHealthChecks(config *Config) (*healthChecks, error) {
 		return nil, err
 	}
 	server.SetAddrs([]netip.Addr{}) // none before the first commit
-	return &healthChecks{server: server, ports: config.Rules.NodePortAddresses}, nil
+	return &healthChecks{server: server}, nil
 }
 
 func (h *healthChecks) run(ctx context.Context) { h.server.Run(ctx) }
 
 // committed makes the server answer for the Services of a commit.
 func (h *healthChecks) committed(c *table.Commit) {
-	addrs := slices.Clone(c.NodePortAddrs)
-	if h.ports.Loopback(c.Family) { // NodePorts themselves do not listen there
-		addrs = append(addrs, ruleset.LocalhostAddr(c.Family))
-	}
-	if !slices.Equal(addrs, h.addrs) {
+	if addrs := slices.Concat(c.NodePortAddrs, c.LoopbackAddrs); !slices.Equal(addrs, h.addrs) {
 		h.addrs = addrs
 		h.server.SetAddrs(addrs)
 	}

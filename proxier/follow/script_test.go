@@ -107,8 +107,7 @@ func (s *story) start(nodePorts string, count ...string) error {
 	}
 	rules.LocalhostNodePorts = strings.HasPrefix(nodePorts, "127.")
 	all := []follower{
-		&healthChecks{server: &healthServerCalls{r: &s.recorded}, ports: rules.NodePortAddresses},
-		&localhostPorts{server: &portServer{r: &s.recorded}},
+		&healthChecks{server: &healthServerCalls{r: &s.recorded}}, &localhostPorts{server: &portServer{r: &s.recorded}},
 		&staleFlows{cleaning: cleaning{cleaner: &cleaner{r: &s.recorded, flows: true}}}, s.resets,
 	}
 	reader := &counterReader{conn: nstest.Open(s.t)}
@@ -164,9 +163,10 @@ func (s *story) delete(names ...string) {
 	}
 }
 
-func (s *story) node(addrs ...netip.Addr) {
+// node sets the primary address of the node and those within nodePortAddresses.
+func (s *story) node(addr netip.Addr, nodePortIPs ...netip.Addr) {
 	node := tabletest.Node()
-	node.IPs = addrs
+	node.IPs, node.NodePortIPs = []netip.Addr{addr}, nodePortIPs
 	s.table.SetNode(node)
 }
 

@@ -19,6 +19,9 @@ type Program struct {
 	// NodePortAddrs are the addresses on which NodePorts listen. The
 	// unspecified address stands for all local addresses. It is never nil.
 	NodePortAddrs []netip.Addr
+	// LoopbackAddrs are the loopback addresses of the node that
+	// nodePortAddresses selects. Only health checks listen there.
+	LoopbackAddrs []netip.Addr
 }
 
 // MakeProgram returns the program for a node, with the sets of source ranges
@@ -29,7 +32,10 @@ func (r *Ruleset) MakeProgram(node *cluster.Node, sources ...*nft.Set) *Program 
 		Ruleset: r, node: node, sources: sources, fromPod: r.config.DetectLocal.match(r.layout.family, node),
 		nodePortsAll: slices.Contains(ips, r.layout.family.Unspecified()),
 	}
-	out := &Program{Table: p.table(), NodePortAddrs: ips, Rows: r.layout.fixedRows()}
+	out := &Program{
+		Table: p.table(), NodePortAddrs: ips, Rows: r.layout.fixedRows(),
+		LoopbackAddrs: r.config.NodePortAddresses.loopbackOn(r.layout.family, node),
+	}
 	if p.nodePortsAll {
 		return out
 	}
@@ -71,6 +77,16 @@ func (a NodePortAddresses) on(f nft.Family, node *cluster.Node) []netip.Addr {
 		return all
 	}
 	return out
+}
+
+// loopbackOn returns the selected loopback addresses of a node.
+func (a NodePortAddresses) loopbackOn(f nft.Family, node *cluster.Node) []netip.Addr {
+	if len(f.Prefixes(a.CIDRs)) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(node.NodePortIPs), func(ip netip.Addr) bool {
+		return !f.Of(ip) || !ip.IsLoopback()
+	})
 }
 
 // match returns the match for traffic of this cluster's pods. It is nil if the

@@ -230,7 +230,8 @@ func (s *story) nodePortAddresses(args ...string) string {
 	return strings.Join(out, ", ")
 }
 
-// program returns the addresses of NodePorts in the program: CIDR… It checks
+// program returns the addresses of NodePorts and loopback addresses in the
+// program: CIDR… It checks
 // that the set nodeport-ips exists and has rows only if it is needed.
 func (s *story) program(args ...string) string {
 	addrs := NodePortAddresses{CIDRs: prefixes(strings.Join(args, " "))}
@@ -247,7 +248,11 @@ func (s *story) program(args ...string) string {
 	if !slices.Equal(p.Rows, want) || p.NodePortAddrs == nil || exists == isAll {
 		s.t.Errorf("%q: got rows %v, want %v; set nodeport-ips %v", args, p.Rows, want, exists)
 	}
-	return strings.Trim(fmt.Sprint(p.NodePortAddrs), "[]")
+	out := strings.Trim(fmt.Sprint(p.NodePortAddrs), "[]")
+	if len(p.LoopbackAddrs) > 0 {
+		out += ", loopback " + strings.Trim(fmt.Sprint(p.LoopbackAddrs), "[]")
+	}
+	return out
 }
 
 // sources returns the sources of a Service with source ranges. The word empty

@@ -51,6 +51,9 @@ type Commit struct {
 	// they changed.
 	NodePortAddrs        []netip.Addr
 	NodePortAddrsChanged bool
+	// LoopbackAddrs are the loopback addresses on which health checks listen,
+	// too.
+	LoopbackAddrs []netip.Addr
 }
 
 // PortChange is the change of a service port. Before is nil if the kernel had

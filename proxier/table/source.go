@@ -250,7 +250,7 @@ func (s source) Committed(c *keep.Commit) {
 	t, d := s.t, &s.t.desired
 	before := t.nodePortAddrs
 	if c.Program {
-		t.nodePortAddrs = t.program.NodePortAddrs
+		t.nodePortAddrs, t.loopbackAddrs = t.program.NodePortAddrs, t.program.LoopbackAddrs
 	}
 	if c.Whole {
 		t.stats.ServicePorts, t.stats.Endpoints, t.stats.NoLocalEndpoints = 0, 0, NoLocalEndpoints{}
@@ -295,9 +295,9 @@ func (s source) notify(commit *keep.Commit, done []*serviceState, nodePortAddrsB
 	}
 	c := &Commit{
 		Family: t.Family(), Whole: commit.Whole, NodePortAddrs: t.nodePortAddrs,
-		NodePortAddrsChanged: !slices.Equal(nodePortAddrsBefore, t.nodePortAddrs),
-		Changes:              make([]PortChange, 0, len(commit.Changes)),
-		Services:             make([]ServiceChange, 0, len(done)),
+		NodePortAddrsChanged: !slices.Equal(nodePortAddrsBefore, t.nodePortAddrs), LoopbackAddrs: t.loopbackAddrs,
+		Changes:  make([]PortChange, 0, len(commit.Changes)),
+		Services: make([]ServiceChange, 0, len(done)),
 	}
 	for _, change := range commit.Changes {
 		c.Changes = append(c.Changes, PortChange{planOf(change.Before), planOf(change.Next)})

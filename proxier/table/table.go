@@ -59,6 +59,7 @@ type Table struct {
 	onDemand      []*nft.Set       // see source.OnDemand
 	program       *ruleset.Program // that was last made
 	nodePortAddrs []netip.Addr     // on which NodePorts listen in the kernel
+	loopbackAddrs []netip.Addr     // on which only health checks listen
 	stats         Stats
 }
 
