@@ -129,7 +129,8 @@ func (j *judge) judge(ctx context.Context, p probe) (d difference) {
 
 // wanted returns the outcomes that the oracle allows for a side. The oracle
 // does not know health checks and the mode iptables, in which the other side
-// must have the outcomes of kube-proxy.
+// must have the outcomes of kube-proxy. A client that stays with its endpoint
+// does not show the others.
 func (j *judge) wanted(ctx context.Context, p probe, timeout time.Duration) outcomes {
 	const enough = 40
 	switch {
@@ -142,8 +143,18 @@ func (j *judge) wanted(ctx context.Context, p probe, timeout time.Duration) outc
 	for i, last := 0, "answered"; i < enough && p.Network != "http" && isAnswer(last) || i == 0; i++ {
 		last = j.sides[0].outcome(ctx, p, timeout)
 		all[last] = true
+		if isAnswer(last) && j.sides[0].stays(p) {
+			maps.Copy(all, j.allowed(p, j.connection(p)))
+			break
+		}
 	}
 	return all
+}
+
+// stays reports whether all attempts have the same client, which session
+// affinity keeps at its endpoint.
+func (s *side) stays(p probe) bool {
+	return p.affinity && !s.origins[p.from].pool[p.family()].IsValid()
 }
 
 // attempts makes attempts until one has an outcome that is not wanted, or until
@@ -152,7 +163,7 @@ func (j *judge) wanted(ctx context.Context, p probe, timeout time.Duration) outc
 func (s *side) attempts(ctx context.Context, p probe, want outcomes, timeout time.Duration) (got outcomes, wrong bool) {
 	got = outcomes{}
 	enough := len(want)
-	if p.affinity && !s.origins[p.from].pool[p.family()].IsValid() {
+	if s.stays(p) {
 		enough = min(enough, 1)
 	}
 	least, most, maxSilent := 2+2*len(want), 40*len(want), 8
