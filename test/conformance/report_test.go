@@ -19,10 +19,10 @@ const events = `
 {"Action":"fail","Test":"TestScripts/addresses/single"}
 {"Action":"output","Test":"TestScripts/addresses","Output":"    proxy_test.go:37: log of kube-proxy on node1\n"}
 {"Action":"fail","Test":"TestScripts/addresses"}
-{"Action":"pass","Test":"TestScripts/sctp/served"}
-{"Action":"output","Test":"TestScripts/sctp","Output":"    sctp_test.go:7: 3 checks\n"}
-{"Action":"output","Test":"TestScripts/sctp","Output":"    sctp_test.go:9: \u003cno answer\u003e\n"}
-{"Action":"fail","Test":"TestScripts/sctp"}
+{"Action":"pass","Test":"TestScripts/hairpin/served"}
+{"Action":"output","Test":"TestScripts/hairpin","Output":"    hairpin_test.go:7: 3 checks\n"}
+{"Action":"output","Test":"TestScripts/hairpin","Output":"    hairpin_test.go:9: \u003cno answer\u003e\n"}
+{"Action":"fail","Test":"TestScripts/hairpin"}
 {"Action":"output","Test":"TestDifferential","Output":"     12 not judged: a reason\n"}
 {"Action":"pass","Test":"TestDifferential","Elapsed":2}
 {"Action":"fail"}`
@@ -30,10 +30,10 @@ const events = `
 // TestReport shows the table and the JUnit XML of results, with a case that
 // kube-proxy fails too.
 func TestReport(t *testing.T) {
-	features := map[string]string{"TestScripts/addresses": "UDP flows", "TestScripts/sctp": "SCTP"}
+	features := map[string]string{"TestScripts/addresses": "UDP flows", "TestScripts/hairpin": "hairpin"}
 	cases, notes, _ := results(strings.NewReader(events), features)
 	if got := names(cases); got != "TestDifferential TestScripts/addresses/proxied "+
-		"TestScripts/addresses/single TestScripts/sctp TestScripts/sctp/served" {
+		"TestScripts/addresses/single TestScripts/hairpin TestScripts/hairpin/served" {
 		t.Errorf("cases: got %s", got)
 	}
 	r := report{program: "/proxy", mode: "iptables", results: cases, notes: notes}
@@ -52,12 +52,12 @@ func TestReport(t *testing.T) {
 	}
 	for text, wants := range map[string][]string{
 		out.String(): {
-			"| UDP flows | 2 | 1 | 1 | 0 |", "| SCTP | 2 | 1 | 0 | 1 |", "random clusters: 12 probes: a reason",
-			"kube-proxy fails it too: TestScripts/addresses/single: ", "FAILED SCTP: TestScripts/sctp: <no answer>\n",
+			"| UDP flows | 2 | 1 | 1 | 0 |", "| hairpin | 2 | 1 | 0 | 1 |", "random clusters: 12 probes: a reason",
+			"kube-proxy fails it too: TestScripts/addresses/single: ", "FAILED hairpin: TestScripts/hairpin: <no answer>\n",
 		},
 		string(xml): {
 			`<testsuite name="UDP flows" tests="2" failures="0" skipped="1">`,
-			`<testcase classname="SCTP" name="TestScripts/sctp" time="0">`, `<failure message="&lt;no answer&gt;">`,
+			`<testcase classname="hairpin" name="TestScripts/hairpin" time="0">`, `<failure message="&lt;no answer&gt;">`,
 		},
 	} {
 		for _, want := range wants {
