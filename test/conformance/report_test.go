@@ -53,11 +53,13 @@ func TestReport(t *testing.T) {
 	for text, wants := range map[string][]string{
 		out.String(): {
 			"| UDP flows | 2 | 1 | 1 | 0 |", "| hairpin | 2 | 1 | 0 | 1 |", "random clusters: 12 probes: a reason",
-			"kube-proxy fails it too: TestScripts/addresses/single: ", "FAILED hairpin: TestScripts/hairpin: <no answer>\n",
+			"kube-proxy fails it too: TestScripts/addresses/single: ",
+			"FAILED hairpin: TestScripts/hairpin: <no answer>\n",
 		},
 		string(xml): {
 			`<testsuite name="UDP flows" tests="2" failures="0" skipped="1">`,
-			`<testcase classname="hairpin" name="TestScripts/hairpin" time="0">`, `<failure message="&lt;no answer&gt;">`,
+			`<testcase classname="hairpin" name="TestScripts/hairpin" time="0">`,
+			`<failure message="&lt;no answer&gt;">`,
 		},
 	} {
 		for _, want := range wants {
