@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -85,12 +86,12 @@ func (r replay) hold(ctx context.Context, requests []request, synced func()) err
 // watch when that ends.
 func (r replay) send(ctx context.Context, one request, synced func()) (again time.Duration, err error) {
 	const backoff = 800 * time.Millisecond // of reflectors
-	to, err := url.Parse(r.host + one.path)
+	target, err := url.Parse(r.host + one.path)
 	if err != nil {
 		return 0, err
 	}
-	to.RawQuery = one.query.Encode()
-	out, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), nil)
+	target.RawQuery = one.query.Encode()
+	out, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		return 0, err
 	}
@@ -110,20 +111,25 @@ func (r replay) send(ctx context.Context, one request, synced func()) (again tim
 		}
 		return backoff, nil
 	case response.StatusCode != http.StatusOK:
-		return 0, fmt.Errorf("%s: %s", to, response.Status)
+		return 0, fmt.Errorf("%s: %s", target, response.Status)
 	case !one.watches():
 		if _, err := io.Copy(io.Discard, response.Body); err != nil {
 			return backoff, nil
 		}
 		return 0, nil
 	}
-	body := io.Writer(io.Discard)
+	to, from := io.Writer(io.Discard), io.Reader(response.Body)
 	if one.sendsAll() {
-		body = &initialEvents{complete: synced}
+		to = &initialEvents{complete: synced}
+		if response.Header.Get("Content-Encoding") == "gzip" { // Kubernetes 1.37 and later
+			if from, err = gzip.NewReader(from); err != nil {
+				return backoff, nil
+			}
+		}
 	} else {
 		synced()
 	}
-	_, _ = io.Copy(body, response.Body)
+	_, _ = io.Copy(to, from)
 	if ctx.Err() == nil {
 		r.counts.ended.Add(1)
 	}
