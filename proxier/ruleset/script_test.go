@@ -230,9 +230,9 @@ func (s *story) nodePortAddresses(args ...string) string {
 	return strings.Join(out, ", ")
 }
 
-// program returns the addresses of NodePorts and loopback addresses in the
-// program: CIDR… It checks
-// that the set nodeport-ips exists and has rows only if it is needed.
+// program returns the addresses of NodePorts and the loopback addresses of a
+// program: CIDR… It checks that the set nodeport-ips exists and has rows only if
+// it is needed.
 func (s *story) program(args ...string) string {
 	addrs := NodePortAddresses{CIDRs: prefixes(strings.Join(args, " "))}
 	rules := newRuleset(s.t, Config{NodePortAddresses: addrs}, nft.IPv4)
