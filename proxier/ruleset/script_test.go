@@ -231,8 +231,8 @@ func (s *story) nodePortAddresses(args ...string) string {
 }
 
 // program returns the addresses of NodePorts and the loopback addresses of a
-// program: CIDR… It checks that the set nodeport-ips exists and has rows only if
-// it is needed.
+// program: CIDR… It checks that the set nodeport-ips exists and has rows only
+// if it is needed.
 func (s *story) program(args ...string) string {
 	addrs := NodePortAddresses{CIDRs: prefixes(strings.Join(args, " "))}
 	rules := newRuleset(s.t, Config{NodePortAddresses: addrs}, nft.IPv4)
