@@ -123,16 +123,18 @@ func (c *connection) pass(to, from *net.TCPConn, buffers *sync.Pool) error {
 }
 
 // peek waits for bytes and copies them into a buffer, which the caller returns
-// to buffers. At the end of the data it returns 0 bytes.
+// to buffers. At the end of the data it returns 0 bytes. While it waits, and
+// after an error, it refers to no buffer.
 func peek(source syscall.RawConn, buffers *sync.Pool) (buffer *[bufferSize]byte, n int, err error) {
 	var failed error
 	err = source.Read(func(fd uintptr) (ready bool) {
-		buffer = buffers.Get().(*[bufferSize]byte)
-		n, failed = receive(fd, buffer[:], unix.MSG_PEEK)
-		if failed != nil {
-			buffers.Put(buffer)
+		b := buffers.Get().(*[bufferSize]byte)
+		if n, failed = receive(fd, b[:], unix.MSG_PEEK); failed != nil {
+			buffers.Put(b)
+			return failed != unix.EAGAIN
 		}
-		return failed != unix.EAGAIN
+		buffer = b
+		return true
 	})
 	if err == nil {
 		err = failed

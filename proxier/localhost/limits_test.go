@@ -60,8 +60,8 @@ func TestResetOfBlockedClient(t *testing.T) {
 	}
 }
 
-// A connection of which one side does not read holds no buffer. When that side
-// reads again, all bytes arrive.
+// A connection without traffic holds no buffer, and neither does one of which a
+// side does not read. When that side reads again, all bytes arrive.
 func TestStalledConnections(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -84,6 +84,7 @@ func TestStalledConnections(t *testing.T) {
 	}
 	var transfers []*transfer
 	var wait sync.WaitGroup
+	idle, idleServer := f.pair(e)
 	for range 2 {
 		client, server := f.pair(e)
 		both := []*transfer{{client, server, 0}, {server, client, 0}}
@@ -122,6 +123,8 @@ func TestStalledConnections(t *testing.T) {
 		})
 	}
 	wait.Wait()
+	idle.Close()
+	idleServer.Close()
 	f.awaitConnections(0)
 }
 
