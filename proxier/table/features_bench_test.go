@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
@@ -137,6 +138,9 @@ func newFeatureBench(f *feature, n int, smaller map[string]time.Duration) *featu
 		config: sampleConfig(), node: tabletest.Node(), families: f.families, times: map[string]time.Duration{},
 		smaller: smaller,
 	}
+	limits := keep.DefaultLimits()
+	limits.Burst = time.Hour // all changes are in one namespace, and none must wait for its turn
+	m.config.Limits = &limits
 	for i := range f.nodePortIPs {
 		m.config.Rules.NodePortAddresses.CIDRs = tabletest.Prefixes("172.30.0.0/16")
 		m.node.NodePortIPs = append(m.node.NodePortIPs, numberedAddr(nft.IPv4, 172, 30<<16+i))
