@@ -67,8 +67,8 @@ func TestAdd(t *testing.T) {
 	d := newDataplane("")
 	d.wanted = regexp.MustCompile("")
 	v, c := variant{"nftproxy", 100}, scenario{fromPod, newTCP}
-	d.add(v, c, []measurement{{1, report.Sample{24, 24, 90}, 2000}, {0, report.Sample{22, 22, 22}, 1000}})
-	d.add(v, c, []measurement{{0, report.Sample{44, 44, 44}, 500}, {1, report.Sample{44, 48, 48}, 1000}})
+	d.add(v, c, []measurement{{1, report.Sample{24, 24, 90}, 2000, 0}, {0, report.Sample{22, 22, 22}, 1000, 1}})
+	d.add(v, c, []measurement{{0, report.Sample{44, 44, 44}, 500, 0}, {1, report.Sample{44, 48, 48}, 1000, 2}})
 	d.subjects = []*subject{{variant: v}}
 	static := &series{rounds: report.Sample{20, 40}, rates: report.Sample{3000, 1500}}
 	d.results[key{variant{rules: staticRule}, c}] = static
@@ -79,7 +79,7 @@ func TestAdd(t *testing.T) {
 		got = append(got, f.Name+" "+f.String())
 	}
 	want := "p50 44 s (22 to 44), p90 48 s, instances 22 s (22 to 44), to static +10.0 % (+10.0 to +10.0), " +
-		"conn/s 1000 (500 to 2000), conn/s to static -50.0 % (-50.0 to -50.0), n 12"
+		"conn/s 1000 (500 to 2000), conn/s to static -50.0 % (-50.0 to -50.0), n 12, late 3"
 	if strings.Join(got, ", ") != want {
 		t.Errorf("got %s\nwant %s", strings.Join(got, ", "), want)
 	}

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/test/bench/report"
 )
 
@@ -60,6 +62,7 @@ type measurement struct {
 	instance  int
 	latencies report.Sample
 	rate      float64 // 0 if it was not measured
+	late      int     // connections
 }
 
 // key identifies a row of a table.
@@ -73,6 +76,7 @@ type series struct {
 	rounds, rates report.Sample         // median latency and mean rate of each round
 	latencies     map[int]report.Sample // by instance
 	all           report.Sample         // rates
+	late          int
 }
 
 // add adds the measurements of all instances in a round.
@@ -85,6 +89,7 @@ func (d *dataplane) add(v variant, c scenario, round []measurement) {
 	var latencies, rates report.Sample
 	for _, m := range round {
 		latencies = append(latencies, m.latencies...)
+		s.late += m.late
 		s.latencies[m.instance] = append(s.latencies[m.instance], m.latencies...)
 		if m.rate > 0 {
 			rates = append(rates, m.rate)
@@ -133,7 +138,11 @@ func (d *dataplane) fill(r *report.Report) {
 				row = append(row, perSecond)
 				row = append(row, compared(rate+" to static", s.rates.Over(static.rates))...)
 			}
-			table.Add(append(row, report.Value("n", report.Count, float64(len(all))))...)
+			row = append(row, report.Value("n", report.Count, float64(len(all))))
+			if c.kind == unix.SOCK_STREAM && !c.established {
+				row = append(row, report.Value("late", report.Count, float64(s.late)))
+			}
+			table.Add(row...)
 			d.draw(r, v, c, p50, perSecond)
 		}
 	}
@@ -176,4 +185,5 @@ instances: the p50s of instances, median and range of the middle four fifths
 to static: p50 of a round divided by p50 of the static rule in the same round, median and 95 % interval
 to plain: the same, compared with a plain Service of the same rules
 conn/s: whole cycles on all processors, median and range of the middle four fifths
+late: TCP connections that took longer than 0.5 s, among those of conn/s, too
 requests/s: requests and answers over one established flow, one thread; each is two packets`

@@ -23,7 +23,8 @@
 // New connections: the latency of TCP is the time of connect(). The latency of
 // UDP is the time of a request from a new socket, its processing by the server
 // and the answer. Connections per second count whole cycles, from socket() to
-// close() and the server's accept(), with one client on each processor.
+// close() and the server's accept(), with one client on each processor. A
+// connection that takes longer than half a second is counted as late.
 //
 // Established flows: a client opens one flow, TCP or UDP, and exchanges a first
 // request and answer, so that conntrack has seen packets of both directions.
@@ -193,6 +194,9 @@ func (d *dataplane) measureScenario(one *subject, c scenario) (m measurement, er
 	}
 	if c.clients > 0 { // there are not enough addresses for new clients
 		m.rate, err = one.perSecond(c, d.throughput)
+	}
+	if m.late = int(one.late.Swap(0)); m.late > 0 {
+		d.report.Say("%s, instance %d, %s: %d connections took longer than %s", one.variant, one.instance, c, m.late, late)
 	}
 	return m, err
 }

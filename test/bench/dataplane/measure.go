@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -92,6 +93,7 @@ func (s *subject) run(c scenario, connections, workers int, f func(worker int, o
 				}
 				client := newClient(sources, to, newServer(first.socket))
 				client.made = worker * ports / workers
+				defer func() { s.late.Add(int64(client.late)) }()
 				begin()
 				ready.Wait()
 				return client.operate(c.traffic, func(one operation) error { return f(worker, one) })
@@ -141,6 +143,7 @@ type subject struct {
 	many     int // Services; one of them is the plain TCP Service
 	place    *place
 	fresh    int // new clients so far
+	late     atomic.Int64
 }
 
 func (s *subject) proxied() bool { return s.variant.services > 0 }

@@ -18,9 +18,14 @@ import (
 // waits for long.
 type socket int
 
-// patience is how long a system call waits for a packet that should have
-// arrived.
-const patience = 500 * time.Millisecond
+const (
+	// patience is how long a system call waits for a packet that should have
+	// arrived.
+	patience = 5 * time.Second
+	// late is the time after which a connection has lost a packet: TCP repeats
+	// the first one after a second.
+	late = 500 * time.Millisecond
+)
 
 // open opens a socket of a type, SOCK_STREAM or SOCK_DGRAM.
 func open(kind int) (socket, error) {
@@ -156,6 +161,7 @@ type client struct {
 	to     *unix.RawSockaddrInet4
 	server *server
 	made   int
+	late   int // connections that took longer than late
 
 	source *unix.RawSockaddrInet4
 	byte   byte
@@ -195,6 +201,9 @@ func (c *client) connectTCP() (time.Duration, error) {
 	c.server.acceptAll()
 	if err = errors.Join(hastened, err); err != nil {
 		return 0, fmt.Errorf("from %s: %w", addrPort(c.source), err)
+	}
+	if took > late {
+		c.late++
 	}
 	return took, nil
 }

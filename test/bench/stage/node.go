@@ -157,7 +157,7 @@ func (n *Node) rows(frontends []netip.AddrPort) (count int, err error) {
 	set := &nft.Set{
 		Name: "service-ips", Key: nft.Types(nft.TypeIPv4Addr, nft.TypeInetProto, nft.TypeInetService), Verdicts: true,
 	}
-	if n.Proxy == Product || n.Proxy == Counting {
+	if n.Proxy == Product || n.Proxy == Counting || n.Proxy == NoRetry {
 		set.Name, set.Verdicts, set.Data = "service-classes", false, nft.Types(nft.TypeClassID)
 	}
 	var rows []nft.Row
@@ -182,12 +182,14 @@ const (
 	Product  = "nftproxy"
 	// Counting is nftproxy that counts the connections to each Service.
 	Counting = "nftproxy with --service-metrics=all"
+	// NoRetry is nftproxy whose connections keep the first endpoint.
+	NoRetry = "nftproxy with --retry-after=0"
 )
 
 // AddSubjects adds the flag that selects the proxies to measure.
 func AddSubjects(flags *pflag.FlagSet, to *[]string) {
 	flags.StringSliceVar(to, "subjects", []string{Upstream, Product},
-		fmt.Sprintf("Proxies to measure. There are also %q, %q and %q.", Counting, IPTables, IPVS))
+		fmt.Sprintf("Proxies to measure. There are also %q, %q, %q and %q.", Counting, NoRetry, IPTables, IPVS))
 }
 
 // Programs are the programs that benchmarks run.
@@ -216,6 +218,7 @@ func (p Programs) proxy(name string) (program, error) {
 	found, ok := map[string]program{
 		Product:  {path: p.Product, mode: "nftables"},
 		Counting: {path: p.Product, mode: "nftables", flags: []string{"--service-metrics=all"}},
+		NoRetry:  {path: p.Product, mode: "nftables", flags: []string{"--retry-after=0"}},
 		Upstream: {path: upstream, mode: "nftables"},
 		IPTables: {path: upstream, mode: "iptables"},
 		IPVS:     {path: upstream, mode: "ipvs"},
