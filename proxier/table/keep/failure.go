@@ -52,7 +52,11 @@ func failureOf(err error) failure {
 	case errors.Is(err, unix.EPERM):
 		return failurePermission
 	case errors.As(err, &refused):
-		return failureOfErrno(refused.Problems[0].Errno)
+		p := refused.Problems[0]
+		if p.Op == "delete ct timeout" && p.Errno == unix.EBUSY {
+			return failureConflict // a rule of another program in the table refers to it
+		}
+		return failureOfErrno(p.Errno)
 	}
 	return failureTransient // the kernel received nothing
 }
