@@ -26,7 +26,7 @@ type ContactState struct {
 	Failed time.Time `json:"failed,omitzero"`
 	Error  string    `json:"error,omitempty"`
 	// Heard is the time of the last bytes of the watches by resource, such as
-	// services. The API server sends a bookmark about every minute.
+	// services. A watch without changes is renewed after 5 to 10 minutes.
 	Heard map[string]time.Time `json:"heard,omitempty"`
 	// AheadSeconds is how far the clock of the API server is ahead of this
 	// node's. Compared is the time of the comparison, zero before the first.

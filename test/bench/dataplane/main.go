@@ -196,7 +196,7 @@ func (d *dataplane) measureScenario(one *subject, c scenario) (m measurement, er
 		m.rate, err = one.perSecond(c, d.throughput)
 	}
 	if m.late = int(one.late.Swap(0)); m.late > 0 {
-		d.report.Say("%s, instance %d, %s: %d connections took longer than %s", one.variant, one.instance, c, m.late, late)
+		d.report.Say("%s, instance %d, %s: %d late connections", one.variant, one.instance, c, m.late)
 	}
 	return m, err
 }
