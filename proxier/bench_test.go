@@ -102,7 +102,7 @@ func BenchmarkChange(b *testing.B) {
 	}
 	p.OnServiceSynced()
 	p.OnEndpointSlicesSynced()
-	loop := syncLoop{family: p.families[0]}
+	loop := newSyncLoop(p.families[0])
 	loop.attempt("Sync", loop.table.Sync)
 	name := tabletest.NumberedService(77).Name
 	var slices [2]*discoveryv1.EndpointSlice

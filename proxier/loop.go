@@ -2,6 +2,7 @@ package proxier
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -9,9 +10,11 @@ import (
 
 // Periods of SyncLoop that are not configurable.
 const (
-	// checkPeriod is the interval between checks for changes by other programs.
+	// checkPeriod is the interval between checks for changes by other programs
+	// (see pulse).
 	checkPeriod = 50 * time.Millisecond
-	// publishPeriod is the interval at which checks publish metrics.
+	// publishPeriod is the interval at which checks publish metrics. They look
+	// at the table then even if no other program committed.
 	publishPeriod = time.Second
 	// retryFirst and retryLast limit the delay before a failed sync is tried
 	// again, which doubles with each failure.
@@ -37,11 +40,17 @@ type syncLoop struct {
 	// published is the time at which a check last published metrics, checkAfter
 	// the earliest time of the next check.
 	published, checkAfter time.Time
+	// checks has an element if a check is due, idle is true if the last one
+	// left nothing to do (see pulse).
+	checks chan struct{}
+	idle   atomic.Bool
 }
+
+func newSyncLoop(f *family) *syncLoop { return &syncLoop{family: f, checks: make(chan struct{}, 1)} }
 
 // run runs the loop until ctx ends.
 func (l *syncLoop) run(ctx context.Context) {
-	check, resync := time.NewTicker(checkPeriod), time.NewTicker(l.config.syncPeriod())
+	check, resync := time.NewTicker(publishPeriod), time.NewTicker(l.config.syncPeriod())
 	defer check.Stop()
 	defer resync.Stop()
 	for {
@@ -62,6 +71,8 @@ func (l *syncLoop) run(ctx context.Context) {
 		case <-l.retry:
 			l.attempt("Sync", l.table.Sync)
 		case <-check.C:
+			l.check()
+		case <-l.checks:
 			l.check()
 		case <-resync.C:
 			l.attempt("Resync", l.table.Resync)
@@ -129,6 +140,7 @@ func (l *syncLoop) log(what string, elapsed time.Duration) {
 // check checks the table. If a repair fails, the next sync tries again.
 func (l *syncLoop) check() {
 	if time.Now().Before(l.checkAfter) {
+		l.idle.Store(false)
 		return
 	}
 	err := l.table.Check()
@@ -139,7 +151,8 @@ func (l *syncLoop) check() {
 		l.health.changed()
 		l.request()
 	}
-	if time.Since(l.published) >= publishPeriod {
+	l.idle.Store(l.table.IsIdle())
+	if time.Since(l.published) >= publishPeriod-checkPeriod { // the ticker is not exact
 		l.published = time.Now()
 		l.publish()
 	}

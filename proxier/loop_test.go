@@ -69,7 +69,7 @@ func TestRestAfter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &syncLoop{family: p.families[0]}
+	l := newSyncLoop(p.families[0])
 	p.tracker.servicesSynced, p.tracker.slicesSynced = true, true
 	const work = 5 * time.Millisecond
 	l.attempt("Sync", func() error { time.Sleep(work); return nil })
@@ -112,7 +112,7 @@ func TestDeferredChanges(t *testing.T) {
 	tabletest.PassSample(p.sink)
 	p.OnServiceSynced()
 	p.OnEndpointSlicesSynced()
-	loop := &syncLoop{family: p.families[0]}
+	loop := newSyncLoop(p.families[0])
 	loop.attempt("Sync", loop.table.Sync)
 	const endpoints = 600
 	ports := 12 // more than one sync writes

@@ -32,6 +32,7 @@ type Proxier struct {
 	ejector   *ejector.Ejector // nil unless endpoints are ejected
 	sink      cluster.Sinks    // all tables; only before SyncLoop
 	addresses *localAddresses
+	pulse     *pulse
 	closers   []io.Closer // of the connections to the kernel
 }
 
@@ -114,6 +115,10 @@ func (p *Proxier) setUp(families []nft.Family) (err error) {
 		return err
 	}
 	p.closers = append(p.closers, p.addresses)
+	if p.pulse, err = openPulse(p.families[0].table.Generation()); err != nil {
+		return err
+	}
+	p.closers = append(p.closers, p.pulse)
 	p.openEjector(families)
 	return nil
 }
@@ -165,9 +170,13 @@ func (p *Proxier) SyncLoop(ctx context.Context) {
 	if p.ejector != nil {
 		tasks.Go(func() { p.ejector.Run(ctx) })
 	}
+	var loops []*syncLoop
 	for _, f := range p.families {
-		loop := syncLoop{family: f}
-		tasks.Go(func() { loop.run(ctx) })
+		loops = append(loops, newSyncLoop(f))
+	}
+	tasks.Go(func() { p.pulse.run(ctx, loops) })
+	for _, l := range loops {
+		tasks.Go(func() { l.run(ctx) })
 	}
 }
 

@@ -137,7 +137,7 @@ func (s *story) start(args ...string) error {
 	s.p = newTestProxier(s.t, config, served...)
 	s.loops, s.runs = nil, false
 	for _, f := range s.p.families {
-		s.loops = append(s.loops, &syncLoop{family: f})
+		s.loops = append(s.loops, newSyncLoop(f))
 	}
 	return err
 }

@@ -53,6 +53,8 @@ type Table struct {
 	ids     affinityIDs
 	stays   stays
 	started bool // keepOwners ran
+	// generation is that of all Tables of New.
+	generation *keep.Generation
 	// timeouts are not read without RetryAfter.
 	timeouts timeouts
 

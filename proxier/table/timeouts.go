@@ -20,12 +20,13 @@ import (
 // kernel lets only one differ if all others are given, too (see
 // ruleset.Timeouts). They follow the sysctls of the network namespace.
 
-// timeoutsPeriod is the interval at which the sysctls are read.
-const timeoutsPeriod = time.Second
+// timeoutsPeriod is the shortest interval at which the sysctls are read.
+const timeoutsPeriod = 900 * time.Millisecond
 
 // timeouts are the sysctls with timeouts of connection tracking.
 type timeouts struct {
-	dir    *os.Root // of the network namespace of Setup
+	dir    *os.Root            // of the network namespace of Setup
+	files  map[string]*os.File // that were read
 	read   time.Time
 	last   ruleset.Timeouts
 	failed bool // the last time
@@ -44,6 +45,7 @@ var sysctlNames = map[string]string{
 // them.
 func (s *timeouts) open() {
 	var err error
+	s.files = make(map[string]*os.File)
 	if s.dir, err = os.OpenRoot("/proc/sys/net/netfilter"); err != nil {
 		klog.ErrorS(err, "Failed to open the sysctls of connection tracking; rules will not follow their changes")
 	}
@@ -53,7 +55,11 @@ func (s *timeouts) close() error {
 	if s.dir == nil {
 		return nil
 	}
-	return s.dir.Close()
+	errs := []error{s.dir.Close()}
+	for _, f := range s.files {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // update reads the sysctls unless they were read a moment ago. It reports
@@ -92,19 +98,25 @@ func (s *timeouts) policy(p cluster.Protocol) (policy nft.TimeoutPolicy, err err
 	return policy, nil
 }
 
+// seconds reads a sysctl. Its file stays open: opening takes longer than
+// reading.
 func (s *timeouts) seconds(name string) (uint32, error) {
-	f, err := s.dir.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+	f := s.files[name]
+	if f == nil {
+		var err error
+		if f, err = s.dir.Open(name); errors.Is(err, fs.ErrNotExist) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		s.files[name] = f
 	}
-	if err != nil {
+	var text [16]byte
+	n, err := f.ReadAt(text[:], 0)
+	if err != nil && err != io.EOF {
 		return 0, err
 	}
-	defer f.Close()
-	text, err := io.ReadAll(f)
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
-	return uint32(n), err
+	value, err := strconv.ParseUint(strings.TrimSpace(string(text[:n])), 10, 32)
+	return uint32(value), err
 }

@@ -66,6 +66,27 @@ func (g *Generation) end(turn int) {
 	}
 }
 
+// Poll reads the generation, and returns the number of foreign changes so far.
+// While a Keeper has the turn, it does not wait, and reads nothing.
+func (g *Generation) Poll(read func() (uint32, error)) (foreign int, err error) {
+	select {
+	case g.busy <- struct{}{}:
+	default:
+		_, foreign = g.state()
+		return foreign, nil
+	}
+	g.mu.Lock()
+	g.turn++
+	turn := g.turn
+	g.mu.Unlock()
+	defer g.end(turn)
+	now, err := read()
+	if err != nil {
+		return 0, err
+	}
+	return g.found(now), nil
+}
+
 // state returns the current generation and the number of foreign changes.
 func (g *Generation) state() (current uint32, foreign int) {
 	g.mu.Lock()

@@ -136,6 +136,10 @@ func (k *Keeper) Check() error {
 	return k.timed(d.Error(), func() error { return k.repaired(err) })
 }
 
+// IsIdle reports whether a Check has nothing to do before another program
+// commits.
+func (k *Keeper) IsIdle() bool { return k.isVerified() && k.scrubber.isDone() }
+
 // Rest returns how long to wait before the next Check. It is 0 unless the last
 // one verified the table.
 func (k *Keeper) Rest() time.Duration { return k.rest }

@@ -1,0 +1,64 @@
+package proxier
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// An idle loop is woken when another program committed, a loop whose last check
+// left something to do always.
+func TestPulse(t *testing.T) {
+	t.Parallel()
+	tabletest.NewNamespace(t)
+	p := newTestProxier(t, sampleConfig(), nft.IPv4, nft.IPv6)
+	for _, f := range p.families {
+		tabletest.Sync(t, f.table)
+		if err := f.table.Check(); err != nil || !f.table.IsIdle() {
+			t.Fatalf("%s after a check: idle %v, %v", f.name(), f.table.IsIdle(), err)
+		}
+	}
+	idle, other := newSyncLoop(p.families[0]), newSyncLoop(p.families[1])
+	idle.idle.Store(true)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); p.pulse.run(ctx, []*syncLoop{idle, other}) }()
+	defer func() { stop(); <-done }()
+	const patience = 20 * time.Second
+	await := func(l *syncLoop) {
+		t.Helper()
+		select {
+		case <-l.checks:
+		case <-time.After(patience):
+			t.Fatalf("%s is not woken", l.name())
+		}
+	}
+	await(idle) // the ruleset was never read by the pulse before
+	for range 3 {
+		await(other)
+	}
+	select {
+	case <-idle.checks:
+		t.Error("an idle loop is woken although no program committed")
+	default:
+	}
+	tabletest.LoadNFT(t, "add table ip other")
+	await(idle)
+}
+
+// A loop that may not check its table yet is not idle.
+func TestCheckTooEarly(t *testing.T) {
+	p, err := assemble(sampleConfig(), nft.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newSyncLoop(p.families[0])
+	l.idle.Store(true)
+	l.checkAfter = time.Now().Add(time.Hour)
+	if l.check(); l.idle.Load() {
+		t.Error("idle before the check")
+	}
+}
