@@ -43,6 +43,9 @@ func (k *writer) rewriteAgain() (err error) {
 			k.Rewrites++
 			k.RewriteCauses[k.cause]++
 			k.programChanged = false
+			if k.isVerified() { // no other program committed meanwhile
+				k.compared = k.seen
+			}
 			return k.finish(tx)
 		}
 		switch k.afterAttempt(tx, phaseRewrite, err, isolate, nil) {

@@ -10,11 +10,10 @@ import (
 // of all owners, a few at a time, and before them everything else.
 type scrubber struct {
 	audit // owners is nil between two passes
-	// done is link.seen at the beginning of the last complete pass,
-	// began that at the beginning of the present pass.
-	done, began int
-	rest        time.Time     // do nothing before
-	checked     time.Duration // CPU time of verifications since the last step
+	// began is link.seen at the beginning of the present pass.
+	began   int
+	rest    time.Time     // do nothing before
+	checked time.Duration // CPU time of verifications since the last step
 }
 
 // Limits of verifications and of the scrubber.
@@ -40,9 +39,9 @@ func (s *scrubber) scrub(k *writer) error {
 	return err
 }
 
-// isDone reports whether the scrubber compared everything since another program
-// last committed.
-func (s *scrubber) isDone() bool { return s.owners == nil && s.done == s.seen }
+// isDone reports whether everything was compared, or written, since another
+// program last committed.
+func (s *scrubber) isDone() bool { return s.owners == nil && s.compared == s.seen }
 
 // pause returns the rest after a step that used CPU time.
 func (s *scrubber) pause(used time.Duration, l *Limits) time.Duration {
@@ -65,7 +64,7 @@ func (s *scrubber) scrubSome(k *writer) error {
 		}
 	}
 	if len(s.owners) == 0 {
-		s.owners, s.done = nil, s.began
+		s.owners, s.compared = nil, s.began
 	}
 	return nil
 }
