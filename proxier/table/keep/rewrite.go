@@ -44,7 +44,7 @@ func (k *writer) rewriteAgain() (err error) {
 			k.RewriteCauses[k.cause]++
 			k.programChanged = false
 			if k.isVerified() { // no other program committed meanwhile
-				k.compared = k.seen
+				k.scrubbed = k.seen
 			}
 			return k.finish(tx)
 		}

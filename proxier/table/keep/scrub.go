@@ -41,7 +41,7 @@ func (s *scrubber) scrub(k *writer) error {
 
 // isDone reports whether everything was compared, or written, since another
 // program last committed.
-func (s *scrubber) isDone() bool { return s.owners == nil && s.compared == s.seen }
+func (s *scrubber) isDone() bool { return s.owners == nil && s.scrubbed == s.seen }
 
 // pause returns the rest after a step that used CPU time.
 func (s *scrubber) pause(used time.Duration, l *Limits) time.Duration {
@@ -64,7 +64,7 @@ func (s *scrubber) scrubSome(k *writer) error {
 		}
 	}
 	if len(s.owners) == 0 {
-		s.owners, s.compared = nil, s.began
+		s.owners, s.scrubbed = nil, s.began
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ type state struct {
 	structure *structure
 	rules     ruleIDs
 	verified  int // link.seen at the last verification
-	compared  int // link.seen when the scrubber began its last complete pass, or at the last rewrite
+	scrubbed  int // link.seen when the scrubber began its last complete pass, or at the last rewrite
 }
 
 // isVerified reports whether no other program committed between the last
