@@ -10,12 +10,14 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/nftproxy/nftproxy/test/cluster"
@@ -330,16 +332,43 @@ func (s *story) nodeSteps() map[string]any {
 // call starts to record.
 func (s *story) changes() string {
 	if s.monitor == nil {
+		before := s.listeners()
 		process, err := s.Node1.StartProcess(context.Background(), lab.ProcessConfig{
 			Program: "nft", Args: []string{"monitor"}, Log: filepath.Join(s.t.TempDir(), "monitor"),
 		})
 		s.must(err)
 		s.monitor = process
 		s.t.Cleanup(func() { process.End(syscall.SIGKILL) })
+		eventually(s.t, "nft listens to changes", func() error {
+			if s.listeners() <= before {
+				return errors.New("it is not a member of the multicast group yet")
+			}
+			return nil
+		})
 	}
 	text := s.monitor.Log()[s.seen:]
 	s.seen += len(text)
 	return text
+}
+
+// listeners returns the number of sockets of node1 that the kernel tells about
+// changes of tables.
+func (s *story) listeners() (n int) {
+	s.must(s.Node1.Do(func() error {
+		text, err := os.ReadFile("/proc/thread-self/net/netlink")
+		for line := range strings.Lines(string(text)) {
+			field := strings.Fields(line) // sk, Eth, Pid, Groups, ...
+			if len(field) < 4 || field[1] != strconv.Itoa(unix.NETLINK_NETFILTER) {
+				continue
+			}
+			groups, err := strconv.ParseUint(field[3], 16, 32)
+			if err == nil && groups>>(unix.NFNLGRP_NFTABLES-1)&1 == 1 {
+				n++
+			}
+		}
+		return err
+	}))
+	return n
 }
 
 // unwritten returns an error unless some rows were written since the last
