@@ -130,7 +130,9 @@ func (w *portRows) addTargets() {
 
 // addIndexed adds the rows of the targets for traffic with a policy.
 func (w *portRows) addIndexed(first uint32, policy cluster.Policy) {
-	for i, t := range w.plan.Rows(policy) {
+	targets := w.plan.Rows(policy)
+	w.rows = slices.Grow(w.rows, len(targets))
+	for i, t := range targets {
 		w.add(nft.Row{Set: w.targets, Key: w.key.Integer(first + uint32(i)), Data: t.data()})
 	}
 }
@@ -186,8 +188,9 @@ func (w *portRows) addNumbered() {
 		if kind == toExternal { // the rows of toAll
 			continue
 		}
-		first := w.plan.portClass(kind.policy())
-		for i, t := range w.plan.Rows(kind.policy()) {
+		first, targets := w.plan.portClass(kind.policy()), w.plan.Rows(kind.policy())
+		w.rows = slices.Grow(w.rows, len(targets))
+		for i, t := range targets {
 			w.add(nft.Row{Set: w.rules.layout.portTargets, Key: (first + Class(i)).tuple(), Data: t.data()})
 		}
 	}
