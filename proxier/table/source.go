@@ -199,7 +199,7 @@ func (s source) Program(used func(*nft.Set) bool) *nft.Table {
 // Rows implements keep.Source.
 func (s source) Rows() []nft.Row {
 	t := s.t
-	rows := slices.Clone(t.program.Rows)
+	rows := slices.Clip(t.program.Rows)
 	if below, ok := t.ids.reserve(); ok {
 		rows = append(rows, t.rules.ReservedIDs(below))
 	}

@@ -14,6 +14,7 @@ type transaction struct {
 	source Source
 	have   *committed // what the kernel has before: nothing, for a rewrite
 	whole  bool       // the transaction writes everything
+	reused *rowBuffers
 
 	changes        []Change
 	program        *nft.Table
@@ -34,9 +35,16 @@ type transaction struct {
 	later          []taggedRow // rows that count packets and that are added at the end
 }
 
+// rowBuffers hold the rows of an owner before and after a transaction. Updates
+// use them again, so that most of them allocate no rows.
+type rowBuffers struct{ before, after []nft.Row }
+
+// maxBuffered is the capacity of a buffer above which it is not kept.
+const maxBuffered = 4096
+
 func newTransaction(to *nft.Batch, source Source, have *committed) *transaction {
 	return &transaction{
-		to: to, source: source, have: have, program: have.program, rows: have.rows,
+		to: to, source: source, have: have, program: have.program, rows: have.rows, reused: new(rowBuffers),
 		demand: make(map[uint32]bool), sets: make(map[*nft.Set]bool), shared: make(sharedChange),
 		counts: make(map[*nft.Set]int), samples: make(map[*nft.Set][]nft.Row),
 	}
@@ -59,10 +67,13 @@ func (tx *transaction) compare() {
 	if tx.whole {
 		return
 	}
-	var before, after []nft.Row
+	b := tx.reused
 	for _, c := range tx.changes {
-		before, after = rowsOf(before[:0], c.Before), rowsOf(after[:0], c.Next)
-		tx.compareRows(c.Owner.Tag(), before, after)
+		b.before, b.after = rowsOf(b.before[:0], c.Before), rowsOf(b.after[:0], c.Next)
+		tx.compareRows(c.Owner.Tag(), b.before, b.after)
+	}
+	if max(cap(b.before), cap(b.after)) > maxBuffered {
+		*b = rowBuffers{}
 	}
 }
 

@@ -26,6 +26,7 @@ func (k *writer) update(owners, held []Owner) (err error) {
 	isolate := false
 	for range maxAttempts {
 		tx := newTransaction(k.batch, k.source, k.have)
+		tx.reused = &k.buffers
 		unplanned := k.planOwners(tx, slices.Values(owners))
 		if k.programChanged {
 			tx.program = k.source.Program(k.have.uses)

@@ -13,6 +13,7 @@ type writer struct {
 	failures       int           // updates in a row that failed without an owner that can be held back
 	repairs        repairs
 	monitor        monitor
+	buffers        rowBuffers
 }
 
 // Touch records that the content of an owner may have changed.
