@@ -115,7 +115,8 @@ func (s *timeouts) seconds(name string) (uint32, error) {
 	var text [16]byte
 	n, err := f.ReadAt(text[:], 0)
 	if err != nil && err != io.EOF {
-		return 0, err
+		delete(s.files, name) // the next time opens it again
+		return 0, errors.Join(err, f.Close())
 	}
 	value, err := strconv.ParseUint(strings.TrimSpace(string(text[:n])), 10, 32)
 	return uint32(value), err
