@@ -9,8 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// An idle loop is woken when another program committed, a loop whose last check
-// left something to do always.
+// The pulse wakes an idle loop only when another program committed. It always
+// wakes a loop whose last check left something to do.
 func TestPulse(t *testing.T) {
 	t.Parallel()
 	tabletest.NewNamespace(t)
@@ -35,7 +35,7 @@ func TestPulse(t *testing.T) {
 			t.Fatalf("%s is not woken", l.name())
 		}
 	}
-	await(idle) // the ruleset was never read by the pulse before
+	await(idle) // for the first read, which finds the changes before it
 	for range 3 {
 		await(other)
 	}

@@ -32,7 +32,7 @@ func New(config Config, families ...nft.Family) ([]*Table, error) {
 		}
 		t := &Table{
 			config: config, rules: rules, desired: newDesired(f, config.Rules, config.OwnPorts),
-			ids: newAffinityIDs(config.Rules.AffinitySeed), stays: make(stays), generation: shared,
+			ids: newAffinityIDs(config.Rules.AffinitySeed), stays: make(stays),
 		}
 		t.onDemand = slices.Concat(rules.AffinitySets(), rules.SourceSets(func(*nft.Set) bool { return true }))
 		t.keeper = keep.New(keep.Config{
@@ -140,7 +140,7 @@ func (t *Table) Check() error {
 
 // Generation returns the generation of the ruleset that this Table and the
 // others of the same New share. Any goroutine can use it.
-func (t *Table) Generation() *keep.Generation { return t.generation }
+func (t *Table) Generation() *keep.Generation { return t.keeper.Generation() }
 
 // IsIdle reports whether a Check has nothing to do before another program
 // commits, or a sysctl changes.

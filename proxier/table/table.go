@@ -53,8 +53,6 @@ type Table struct {
 	ids     affinityIDs
 	stays   stays
 	started bool // keepOwners ran
-	// generation is that of all Tables of New.
-	generation *keep.Generation
 	// timeouts are not read without RetryAfter.
 	timeouts timeouts
 

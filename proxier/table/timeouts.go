@@ -20,7 +20,8 @@ import (
 // kernel lets only one differ if all others are given, too (see
 // ruleset.Timeouts). They follow the sysctls of the network namespace.
 
-// timeoutsPeriod is the shortest interval at which the sysctls are read.
+// timeoutsPeriod is the shortest interval at which the sysctls are read: less
+// than the second between two checks, whose timer is not exact.
 const timeoutsPeriod = 900 * time.Millisecond
 
 // timeouts are the sysctls with timeouts of connection tracking.

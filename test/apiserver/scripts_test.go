@@ -351,8 +351,8 @@ func (s *story) changes() string {
 	return text
 }
 
-// listeners returns the number of sockets of node1 that the kernel tells about
-// changes of tables.
+// listeners returns the number of sockets in node1 that receive notifications
+// of nf_tables.
 func (s *story) listeners() (n int) {
 	s.must(s.Node1.Do(func() error {
 		text, err := os.ReadFile("/proc/thread-self/net/netlink")

@@ -84,7 +84,9 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if config.Namespace == nil || config.Programs == "" || config.Dir == "" || len(config.ServiceRanges) == 0 {
 		return nil, fmt.Errorf("cluster: a field of the configuration is missing: %+v", config)
 	}
-	c := &Cluster{config: config, adminToken: rand.Text(), kubeconfig: filepath.Join(config.Dir, "admin.kubeconfig")}
+	c := &Cluster{
+		config: config, adminToken: rand.Text(), kubeconfig: filepath.Join(config.Dir, "admin.kubeconfig"),
+	}
 	err := c.prepare()
 	if err == nil {
 		err = c.startEtcd()

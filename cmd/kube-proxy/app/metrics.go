@@ -32,7 +32,7 @@ var (
 	answeredDesc = prometheus.NewDesc("nftproxy_api_last_answer_timestamp_seconds",
 		"Time of the last answer of the API server.", nil, nil)
 	heardDesc = prometheus.NewDesc("nftproxy_watch_last_received_timestamp_seconds",
-		"Time at which a watch last received anything. It is at most 10 minutes old: then a new watch begins.",
+		"Time at which a watch last received anything. A watch without changes is renewed after 5 to 10 minutes.",
 		[]string{"resource"}, nil)
 )
 

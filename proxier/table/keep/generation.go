@@ -47,6 +47,11 @@ func (g *Generation) begin() int {
 		case <-time.After(maxTurn):
 		}
 	}
+	return g.next()
+}
+
+// next returns the number of a turn that begins.
+func (g *Generation) next() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.turn++
@@ -66,8 +71,8 @@ func (g *Generation) end(turn int) {
 	}
 }
 
-// Poll reads the generation, and returns the number of foreign changes so far.
-// While a Keeper has the turn, it does not wait, and reads nothing.
+// Poll reads the generation, unless a Keeper has the turn. It returns the
+// number of foreign changes so far.
 func (g *Generation) Poll(read func() (uint32, error)) (foreign int, err error) {
 	select {
 	case g.busy <- struct{}{}:
@@ -75,11 +80,7 @@ func (g *Generation) Poll(read func() (uint32, error)) (foreign int, err error) 
 		_, foreign = g.state()
 		return foreign, nil
 	}
-	g.mu.Lock()
-	g.turn++
-	turn := g.turn
-	g.mu.Unlock()
-	defer g.end(turn)
+	defer g.end(g.next())
 	now, err := read()
 	if err != nil {
 		return 0, err

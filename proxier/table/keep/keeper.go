@@ -136,6 +136,9 @@ func (k *Keeper) Check() error {
 	return k.timed(d.Error(), func() error { return k.repaired(err) })
 }
 
+// Generation returns the Generation of the Config.
+func (k *Keeper) Generation() *Generation { return k.generation }
+
 // IsIdle reports whether a Check has nothing to do before another program
 // commits.
 func (k *Keeper) IsIdle() bool { return k.isVerified() && k.scrubber.isDone() }

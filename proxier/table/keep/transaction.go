@@ -12,9 +12,9 @@ import (
 type transaction struct {
 	to     *nft.Batch
 	source Source
-	have   *committed // what the kernel has before: nothing, for a rewrite
-	whole  bool       // the transaction writes everything
-	reused *rowBuffers
+	have   *committed  // what the kernel has before: nothing, for a rewrite
+	whole  bool        // the transaction writes everything
+	reused *rowBuffers // of compare
 
 	changes        []Change
 	program        *nft.Table

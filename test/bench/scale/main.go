@@ -223,7 +223,8 @@ func (s *scale) choose() error {
 			unwanted := func(proxy string) bool { return !slices.Contains(s.subjects, proxy) }
 			c.size.proxies = slices.DeleteFunc(c.size.proxies, unwanted)
 			if s.few > 0 {
-				c.size.services, c.size.flows = min(c.size.services, s.few), min(c.size.flows, 1000*s.few)
+				c.size.services = min(c.size.services, s.few)
+				c.size.flows = min(c.size.flows, 1000*s.few)
 			}
 			s.subjects, s.sizes, s.published = c.size.proxies, []size{c.size}, c.published
 			return nil
