@@ -111,8 +111,7 @@ demo: setup build ## Show the product with real traffic between network namespac
 test: setup programs ## Run all tests on this kernel, in network namespaces (root). The first run builds etcd, kube-apiserver, Helm and kustomize.
 	go test -count=1 ./...
 	@# The tests with an API server wait most of the time, so that others run beside them.
-	@$(MAKE) --no-print-directory -j2 --output-sync=line test-apiserver test-deploy
-	@$(MAKE) --no-print-directory test-bench
+	@$(MAKE) --no-print-directory -j3 --output-sync=line test-apiserver test-bench test-deploy
 
 .PHONY: programs
 programs: # Build the programs of other projects that tests run, unless they are up to date.
@@ -157,7 +156,8 @@ test-apiserver: setup programs ## Run the tests with etcd and kube-apiserver (ro
 	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -parallel 4 -timeout 30m -skip '^TestCNI' ./...
 
 .PHONY: test-cni
-test-cni: setup ## Test the proxy with flannel and MetalLB (root). The first run builds them.
+test-cni: ## Test the proxy with flannel and MetalLB (root). The first run builds them, and installs FRR, a BGP router.
+	@test/setup /usr/lib/frr/bgpd:frr
 	test/apiserver/build .cache/apiserver
 	test/cni/build .cache/cni
 	cd test/apiserver && go test -count=1 -timeout 30m -run '^TestCNI' .
@@ -177,7 +177,7 @@ conformance: setup build ## Run the cases of any service proxy against PROXY=, a
 .PHONY: test-bench
 test-bench: setup programs ## Run each benchmark with the smallest sizes (root).
 	go test -count=1 -run '^$$' -bench Features -benchtime 1x ./proxier/table -scale=0.001
-	cd test/bench && go test -count=1 -p 1 ./...
+	cd test/bench && go test -count=1 -p 2 ./...
 
 .PHONY: lint
 lint: ## Check format, imports, line widths, go vet and staticcheck.
