@@ -110,14 +110,14 @@ func (w *world) startRouter() {
 	for _, node := range w.Nodes() {
 		config += fmt.Sprintf(" neighbor %[1]v remote-as 64513\n neighbor %[1]v passive\n", node.IPv4)
 	}
-	w.must(os.WriteFile(folder+"/frr.conf", []byte(config), 0o600))
-	for _, daemon := range []string{"zebra", "bgpd"} {
-		log := folder + "/" + daemon + ".log"
+	for daemon, config := range map[string]string{"zebra": "", "bgpd": config} {
+		file := folder + "/" + daemon
+		w.must(os.WriteFile(file+".conf", []byte(config), 0o600))
 		process, err := w.Client.StartProcess(context.Background(), lab.ProcessConfig{
-			Program: "/usr/lib/frr/" + daemon, Log: log,
+			Program: "/usr/lib/frr/" + daemon, Log: file + ".log",
 			Args: []string{
-				"--user=root", "--group=root", "--vty_port=0", "--log=stdout", "--config_file=" + folder + "/frr.conf",
-				"--pid_file=" + folder + "/" + daemon, "--socket=" + folder + "/zebra.sock", "--vty_socket=" + folder,
+				"--user=root", "--group=frrvty", "--vty_port=0", "--log=stdout", "--config_file=" + file + ".conf",
+				"--pid_file=" + file + ".pid", "--socket=" + folder + "/zebra.sock", "--vty_socket=" + folder,
 			},
 		})
 		w.must(err)
