@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
-VERSION ?= v0.1.0
+VERSION ?= v0.2.0
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 # The version for --version, the metric kubernetes_build_info and the user agent of the API client.
 LDFLAGS := -s -w -X github.com/nftproxy/nftproxy/cmd/kube-proxy/app.Version=$(VERSION)

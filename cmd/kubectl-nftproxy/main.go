@@ -14,7 +14,7 @@ import (
 )
 
 // version is the version of the plugin. The linker sets it in releases.
-var version = "v0.1.0"
+var version = "v0.2.0"
 
 // completer is the name under which kubectl runs the plugin for completions.
 const completer = "kubectl_complete-nftproxy"

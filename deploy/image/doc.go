@@ -1,7 +1,7 @@
 // Command image packs static kube-proxy binaries into a container image,
 // without Docker and without a registry.
 //
-//	cd deploy && go run ./image --name ghcr.io/nftproxy/nftproxy:v0.1.0 \
+//	cd deploy && go run ./image --name ghcr.io/nftproxy/nftproxy:v0.2.0 \
 //	  --output image.tar amd64=../bin/linux-amd64
 //
 // A folder contains kube-proxy and THIRD-PARTY, the licence texts of command

@@ -3,7 +3,7 @@
 // licences, which must be distributed with the program.
 //
 //	cd deploy && go run ./sbom --package ./cmd/kube-proxy --platform linux/arm64 \
-//	  --version v0.1.0 --output nftproxy.cdx.json --licences THIRD-PARTY
+//	  --version v0.2.0 --output nftproxy.cdx.json --licences THIRD-PARTY
 //
 // It fails if a module has no licence, or one that is not in allowedLicences.
 // The modules contain the packages that the compiler links for the

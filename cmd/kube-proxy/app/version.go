@@ -10,7 +10,7 @@ import (
 )
 
 // Version is the version of nftproxy. The linker sets it in releases.
-var Version = "v0.1.0"
+var Version = "v0.2.0"
 
 // printVersion prints the version. With --version=raw it adds the build
 // information.

@@ -8,6 +8,10 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
+// largeBatch is the size of a batch whose buffers are not kept: about 1,000
+// rows.
+const largeBatch = 64 << 10
+
 // finish records a transaction that was committed: what the kernel has, which
 // objects are unused, and how verification recognizes the table.
 func (s *state) finish(tx *transaction) error {
@@ -27,6 +31,9 @@ func (s *state) finish(tx *transaction) error {
 	s.source.Committed(&Commit{Whole: tx.whole, Program: program, Changes: tx.changes})
 	if err := s.observe(tx, program); err != nil {
 		return err
+	}
+	if tx.whole || s.batch.Len() > largeBatch {
+		s.batch = nft.NewBatch(s.table) // releases its buffers
 	}
 	return s.deleteLeftovers()
 }

@@ -38,7 +38,6 @@ func (k *writer) rewriteAgain() (err error) {
 	for range maxAttempts {
 		var tx *transaction
 		if tx, err = k.tryRewrite(isolate); err == nil {
-			k.batch = nft.NewBatch(k.table) // the old one has large buffers
 			k.failures = 0
 			k.Rewrites++
 			k.RewriteCauses[k.cause]++

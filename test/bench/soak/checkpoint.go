@@ -159,8 +159,7 @@ func read(to *float64, text, before string) error {
 // quantities are what must not grow. The allowance is a constant and a part of
 // the earlier value. Idle sets of clients stay in the tables, up to 64 of each
 // family. Balancers, of which there is one for each number of targets that was
-// used, do not count. The batch of each family keeps the buffer of a large
-// update, such as the deletion of all random Services.
+// used, do not count.
 func quantities() []quantity {
 	return []quantity{
 		{"heap", report.Bytes, 1 << 20, 0.03, func(s sample) float64 { return s.heap }},

@@ -32,6 +32,8 @@ var (
 )
 
 // judgeEjections adds a problem for each ejection of an endpoint that answered.
+// Its answers, and those to probes in the two seconds before, are also lost if
+// a rule of the node of the endpoint drops packets of all nodes.
 func (w *world) judgeEjections() {
 	for _, n := range w.nodes {
 		log, err := os.ReadFile(n.file(".log"))
@@ -43,7 +45,7 @@ func (w *world) judgeEjections() {
 			if at = at.AddDate(time.Now().Year(), 0, 0); err != nil {
 				w.problem("%v", err)
 			}
-			explains := func(one *window) bool { return one.kind == silence && one.overlaps(at, at) }
+			explains := func(one *window) bool { return one.all && one.overlaps(at.Add(-2*time.Second), at) }
 			if !slices.ContainsFunc(w.windows, explains) {
 				w.problem("%s ejected an endpoint that answers: %s", n.Name, match[0])
 			}
