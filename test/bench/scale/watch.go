@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/nftproxy/nftproxy/test/lab"
 )
@@ -77,10 +78,12 @@ func (w *world) watchFrom(ctx context.Context, from *lab.Namespace) (*watcher, e
 	}
 	out := new(watcher)
 	ctx, out.stop = context.WithCancel(ctx)
-	for _, begin := range []func(context.Context, metav1.ListOptions) (watch.Interface, error){
+	for _, begin := range []cache.WatchFuncWithContext{
 		client.CoreV1().Services("").Watch, client.DiscoveryV1().EndpointSlices("").Watch,
 	} {
-		one, err := begin(ctx, metav1.ListOptions{ResourceVersion: now.ResourceVersion})
+		// The API server ends the watch of a client that cannot keep up.
+		list := &cache.ListWatch{WatchFuncWithContext: begin}
+		one, err := watchtools.NewRetryWatcherWithContext(ctx, now.ResourceVersion, list)
 		if err != nil {
 			out.close()
 			return nil, fmt.Errorf("watch: %w", err)

@@ -200,7 +200,7 @@ func (r *run) perform(
 		return nil, nil, err
 	}
 	timeout := time.After(5 * time.Minute)
-	await := func(at <-chan time.Time, i int, to *report.Sample) error {
+	await := func(what string, at <-chan time.Time, i int, to *report.Sample) error {
 		select {
 		case at := <-at:
 			to.Add(at.Sub(began[i]))
@@ -209,11 +209,11 @@ func (r *run) perform(
 			return context.Cause(running)
 		case <-timeout:
 			name := stage.ServiceName(changes[i].service)
-			return fmt.Errorf("%s: no commit or event of a change of %s", r.proxy, name)
+			return fmt.Errorf("%s: no %s of a change of %s", r.proxy, what, name)
 		}
 	}
 	for i := range changes {
-		if err := errors.Join(await(commits[i], i, &latency), await(events[i], i, &floor)); err != nil {
+		if err := errors.Join(await("commit", commits[i], i, &latency), await("event", events[i], i, &floor)); err != nil {
 			return nil, nil, err
 		}
 	}
