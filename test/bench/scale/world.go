@@ -213,7 +213,8 @@ func (r *run) perform(
 		}
 	}
 	for i := range changes {
-		if err := errors.Join(await("commit", commits[i], i, &latency), await("event", events[i], i, &floor)); err != nil {
+		err := errors.Join(await("commit", commits[i], i, &latency), await("event", events[i], i, &floor))
+		if err != nil {
 			return nil, nil, err
 		}
 	}
