@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -18,14 +19,24 @@ import (
 	listed "github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
-// kernelListing returns the canonical listing of the table in the kernel.
-func (e *engine) kernelListing(f nft.Family) []listed.Line {
-	return canonical(f, tabletest.NFT(e.t, "", "--stateless", "list", "table", f.String(), ruleset.TableName))
+// kernelText returns the table in the kernel as nft lists it.
+func (e *engine) kernelText(f nft.Family) string {
+	return tabletest.NFT(e.t, "", "--stateless", "list", "table", f.String(), ruleset.TableName)
 }
+
+// kernelListing returns the canonical listing of the table in the kernel.
+func (e *engine) kernelListing(f nft.Family) []listed.Line { return canonical(f, e.kernelText(f)) }
+
+// loadedListings are results of loadedListing, by text: a script compares the
+// table with the same one again and again.
+var loadedListings sync.Map
 
 // loadedListing returns the canonical listing of a table after nft has loaded
 // it into an empty namespace.
 func loadedListing(f nft.Family, text string) ([]listed.Line, error) {
+	if known, ok := loadedListings.Load(text); ok {
+		return known.([]listed.Line), nil
+	}
 	cmd := exec.Command("sh", "-c", "nft -f - && nft --stateless list table "+f.String()+" "+ruleset.TableName)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	cmd.Stdin = strings.NewReader(text)
@@ -33,7 +44,9 @@ func loadedListing(f nft.Family, text string) ([]listed.Line, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load a table with nft: %w\n%s\n%s", err, out, text)
 	}
-	return canonical(f, string(out)), nil
+	lines := canonical(f, string(out))
+	loadedListings.Store(text, lines)
+	return lines, nil
 }
 
 var elementComments = regexp.MustCompile(` comment "[^"]*"( :|$)`)
@@ -123,33 +136,33 @@ func (e *engine) checkWanted(t testing.TB) {
 }
 
 // differenceToWanted returns the difference between the wanted table and the
-// table in the kernel, except for some sets, "" for none.
-func (e *engine) differenceToWanted(t *table.Table, except ...string) (string, error) {
+// table in the kernel, except for some sets, "" for none, and the latter as nft
+// lists it.
+func (e *engine) differenceToWanted(t *table.Table, except ...string) (diff, got string, err error) {
 	var text bytes.Buffer
 	if err := t.Fprint(&text); err != nil {
-		return "", err
+		return "", "", err
 	}
-	diff := ""
+	want, err := loadedListing(t.Family(), text.String())
+	if err != nil {
+		return "", "", err
+	}
 	for range 3 { // while a set grows, the kernel can list it without some elements
-		want, err := loadedListing(t.Family(), text.String())
-		if err != nil {
-			return "", err
-		}
-		got := without(e.kernelListing(t.Family()), append(except, "unused")...)
-		if diff = listed.Difference(without(want, except...), got); diff == "" {
+		got = e.kernelText(t.Family())
+		lines := without(canonical(t.Family(), got), append(except, "unused")...)
+		if diff = listed.Difference(without(want, except...), lines); diff == "" {
 			break
 		}
 	}
-	return diff, nil
+	return diff, got, nil
 }
 
 // checkTexts returns an error if nft lists a rule of the table in another way
 // than Rule.Text.
-func (e *engine) checkTexts(f nft.Family) error {
+func (e *engine) checkTexts(f nft.Family, text string) error {
 	if _, err := os.Stat("/etc/protocols"); err != nil {
 		return nil // nft lists the numbers of protocols
 	}
-	text := tabletest.NFT(e.t, "", "--stateless", "list", "table", f.String(), ruleset.TableName)
 	want := make(map[string][]string)
 	for _, l := range listed.Parse(f.String(), text) {
 		if chain, ok := strings.CutPrefix(l.Object, "chain "); ok && l.Text != "" &&

@@ -267,11 +267,11 @@ func scrub(t *table.Table) error {
 // some sets, and the plans in views with those that were committed.
 func (e *engine) wanted(except ...string) error {
 	for _, t := range e.tables {
-		diff, err := e.differenceToWanted(t, except...)
+		diff, text, err := e.differenceToWanted(t, except...)
 		if diff != "" {
 			err = fmt.Errorf("the table in the kernel is not the wanted one:\n%s", diff)
 		}
-		if err = errors.Join(err, e.checkTexts(t.Family()), e.checkViews(t)); err != nil {
+		if err = errors.Join(err, e.checkTexts(t.Family(), text), e.checkViews(t)); err != nil {
 			return err
 		}
 	}
