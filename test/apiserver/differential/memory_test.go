@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -20,11 +21,16 @@ type memory struct {
 	endpoint netip.AddrPort
 	server   string
 	flow     *lab.Conn // nil for a client with affinity
+	asked    time.Time // the last time
 }
 
-// streamAge is the age at which the kernel takes a UDP flow with answers for a
-// stream. A younger flow to port 53 may get another endpoint after 3 s.
-const streamAge = 2100 * time.Millisecond
+// The kernel takes a UDP flow with answers for a stream when it is older than
+// streamAge. A younger flow to port 53 may get another endpoint after 3 s, and
+// is not used if it was asked nothing for flowLife.
+const (
+	streamAge = 2 * time.Second
+	flowLife  = 2500 * time.Millisecond
+)
 
 // maxMemories is the number of memories of a step on each side.
 const maxMemories = 16
@@ -44,24 +50,42 @@ func (j *judge) remember(ctx context.Context, g *random.Generator, s *random.Sta
 			candidates = append(candidates, p)
 		}
 	}
+	var wait sync.WaitGroup
+	var mu sync.Mutex // guards all
 	for _, p := range some(g, candidates, maxMemories) {
 		if p.from = fromOutside; !p.affinity {
 			p.from = random.Pick(g, []int{fromClient, fromPod1})
 		}
-		for p.side = range j.sides {
-			if m := j.rememberOne(ctx, p); m != nil {
-				all = append(all, m)
-			}
+		for side := range j.sides {
+			p := p
+			p.side = side
+			wait.Go(func() {
+				if m := j.rememberOne(ctx, p); m != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					all = append(all, m)
+				}
+			})
 		}
 	}
-	time.Sleep(streamAge)
-	return slices.DeleteFunc(all, func(m *memory) bool {
-		if m.flow == nil || j.sides[m.side].review(ctx, m) == "answered by "+m.server {
-			return false
-		}
-		m.flow.Close()
+	wait.Wait()
+	for range 3 {
+		time.Sleep(streamAge / 2)
+		all = slices.DeleteFunc(all, func(m *memory) bool { return m.flow != nil && !j.keepsAlive(ctx, m) })
+	}
+	return all
+}
+
+// keepsAlive asks a flow, and closes it unless its endpoint answers and it was
+// asked a short time ago.
+func (j *judge) keepsAlive(ctx context.Context, m *memory) bool {
+	waited := time.Since(m.asked)
+	m.asked = time.Now()
+	if waited < flowLife && j.sides[m.side].review(ctx, m) == "answered by "+m.server {
 		return true
-	})
+	}
+	m.flow.Close()
+	return false
 }
 
 // rememberOne returns a memory of a side, nil if no endpoint answers, or if it
@@ -70,6 +94,7 @@ func (j *judge) rememberOne(ctx context.Context, p probe) *memory {
 	from := j.sides[p.side].origins[p.from]
 	m := &memory{probe: p, client: from.client(p.family())}
 	options := lab.ProbeOptions{Local: netip.AddrPortFrom(m.client, 0), Timeout: shortly}
+	m.asked = time.Now()
 	flow, result := lab.Open(ctx, from.Namespace, m.Network, m.To, options)
 	if result.Outcome != lab.Answered {
 		return nil
