@@ -37,7 +37,7 @@ KERNEL_PACKAGES := ./nft ./proxier ./proxier/follow ./cmd/kube-proxy/operator/ex
 KERNEL_SCRIPTS := busy-endpoint|addresses|traffic-policies|no-endpoints|source-ranges|service-cidrs|affinity-local|bridge|hints|masquerade-all|hairpin|sctp|conflicts|conditions|counters
 ifeq ($(PACKETS),all)
 KERNEL_PACKAGES += ./healthcheck ./test/lab
-KERNEL_SCRIPTS := $(KERNEL_SCRIPTS)|endpoint-is-clusterip|nodeport|affinity$$|affinity-stays|affinity-repair|udp-flow|trace|source-hash|balance|stale|eject|affinity-full|flows|dead-endpoint$$|priority
+KERNEL_SCRIPTS := $(KERNEL_SCRIPTS)|endpoint-is-clusterip|nodeport|affinity$$|affinity-stays|affinity-repair|udp-flow|trace|source-hash|balance|stale|eject|affinity-full|flows|dead-endpoint$$|late-answer|silent-neighbour|priority
 else
 PACKAGE_KERNELS := -k 5.10 -k 6.12
 PACKET_KERNELS := -k 6.1
