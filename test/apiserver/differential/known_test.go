@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/frontend"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 	"github.com/nftproxy/nftproxy/test/random"
 )
@@ -32,6 +33,9 @@ func (d *difference) knownReason() string {
 			"them"
 	case d.contested:
 		return "two Services claim a frontend; kube-proxy serves any of them, nftproxy the one with the priority"
+	case d.Kind == frontend.ExternalIP && isServiceAddr(d.To.Addr()):
+		return "an external IP is the ClusterIP of another Service; kube-proxy masquerades packets to it like those to " +
+			"the ClusterIP, nftproxy as those to an external IP"
 	case d.app == nil:
 	case d.app.Contradictory():
 		return "endpoints with the same address contradict each other; kube-proxy uses any of them, nftproxy a " +
@@ -49,7 +53,12 @@ func (d *difference) knownReason() string {
 // inServiceCIDR reports whether an endpoint has an address of a service CIDR.
 func inServiceCIDR(e discoveryv1.Endpoint) bool {
 	addr, err := netip.ParseAddr(e.Addresses[0])
-	return err == nil && (lab.ServiceRanges()[0].Contains(addr) || lab.ServiceRanges()[1].Contains(addr))
+	return err == nil && isServiceAddr(addr)
+}
+
+// isServiceAddr reports whether an address is in a service CIDR.
+func isServiceAddr(addr netip.Addr) bool {
+	return slices.ContainsFunc(lab.ServiceRanges(), func(r netip.Prefix) bool { return r.Contains(addr) })
 }
 
 func isReadyButNotServing(e discoveryv1.Endpoint) bool {
