@@ -34,7 +34,7 @@ func (d *difference) knownReason() string {
 	case d.contested:
 		return "two Services claim a frontend; kube-proxy serves any of them, nftproxy the one with the priority"
 	case d.Kind == frontend.ExternalIP && isServiceAddr(d.To.Addr()):
-		return "an external IP is the ClusterIP of another Service; kube-proxy masquerades packets to it like those to " +
+		return "an external IP is the ClusterIP of another Service; kube-proxy masquerades its packets like those to " +
 			"the ClusterIP, nftproxy as those to an external IP"
 	case d.app == nil:
 	case d.app.Contradictory():
