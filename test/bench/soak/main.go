@@ -130,7 +130,7 @@ func (s *soak) Measure(ctx context.Context, r *report.Report) (err error) {
 	}
 	err = run.measure(ctx)
 	run.judgeFailures()
-	w.judgeEjections()
+	w.judgeEjections(run.began)
 	run.fill()
 	if err == nil && len(w.problems) > 0 {
 		err = fmt.Errorf("%d problems, see the notes; the seed is %d", len(w.problems), s.seed)
