@@ -327,11 +327,26 @@ func (n *node) follow(ctx context.Context) error {
 	return nil
 }
 
-// followOnce changes the sentinel and waits until the proxy has followed. It
-// reports whether the API server answered.
+// followOnce changes the sentinel twice, and each time waits until the proxy has
+// followed. It reports whether the API server answered.
 func (n *node) followOnce(ctx context.Context) (answered bool, err error) {
 	n.still.Lock()
 	defer n.still.Unlock()
+	began := time.Now()
+	for range 2 { // see objects.Sentinel
+		if answered, err := n.followChange(ctx); !answered || err != nil {
+			return answered, err
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.known = append(n.known, confirmation{time.Now(), began})
+	return true, nil
+}
+
+// followChange changes the sentinel once and waits until the proxy has
+// followed.
+func (n *node) followChange(ctx context.Context) (answered bool, err error) {
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -348,7 +363,6 @@ func (n *node) followOnce(ctx context.Context) (answered bool, err error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.known = append(n.known, confirmation{time.Now(), began})
 	n.latency.Add(time.Since(from))
 	return true, nil
 }

@@ -17,7 +17,10 @@ import (
 
 // Sentinel is a Service that changes after all others. Each watch delivers
 // changes in their order, so a proxy that serves a change of the sentinel has
-// written all earlier changes of Services and EndpointSlices.
+// received all earlier changes of Services and EndpointSlices. It has written
+// those that were made before the last change but one: nftproxy writes the
+// changes that it received at the same time in any order, and some of them
+// later if their namespace had many.
 type Sentinel struct {
 	API *API
 	// Number distinguishes several sentinels.
