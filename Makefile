@@ -235,11 +235,12 @@ bench-deadendpoints: setup build ## Measure what clients see when endpoints die,
 	  $(if $(PUBLISH),--publish=test/bench/deadendpoints/results) $(DEADENDPOINTS)
 
 .PHONY: soak
-soak: setup build ## Run the proxy for DURATION=1h under changes, connections and faults (root). SEED= repeats a run, PUBLISH=1 keeps the result.
+soak: setup build ## Run the proxy for DURATION=1h under changes, connections and faults (root). SEED= repeats a run, FAULTS=none runs without faults, PUBLISH=1 keeps the result.
 	test/apiserver/build .cache/apiserver
 	@cd test/bench && $(BENCH_BUILD) -o ../../bin/soak ./soak
 	bin/soak --duration=$(or $(DURATION),1h) --seed=$(or $(SEED),0) --output=.cache/soak --logs=.cache/soak/logs \
-	  $(if $(PUBLISH),--publish=test/bench/soak/results) $(SOAK)
+	  $(if $(FAULTS),--faults='$(FAULTS)') \
+	  $(if $(PUBLISH),--publish=test/bench/soak/results$(if $(filter none,$(FAULTS)),/no-faults)) $(SOAK)
 
 .PHONY: mutants
 mutants: setup ## Break the product in 200 ways and see which tests notice (root, an hour): RUN= selects names or files.

@@ -73,7 +73,7 @@ func (s *soak) AddFlags(flags *pflag.FlagSet) {
 	flags.Uint64Var(&s.seed, "seed", 0, "Seed of changes and faults (0: a random one).")
 	flags.IntVar(&s.changes, "changes", 50, "Changes of the API per second.")
 	flags.IntVar(&s.connections, "connections", 500, "Connections per second.")
-	flags.StringSliceVar(&s.kinds, "faults", nil, "Kinds of faults, as in the results (default: all).")
+	flags.StringSliceVar(&s.kinds, "faults", nil, "Kinds of faults, as in the results, or none (default: all).")
 	flags.BoolVar(&s.resetStale, "reset-stale-connections", false,
 		"Run nftproxy with this flag: it must reset no connection to an endpoint that lives.")
 	flags.StringVar(&s.logs, "logs", "", "`FOLDER` for the logs of all programs (default: a temporary one).")
