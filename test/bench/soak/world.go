@@ -327,7 +327,7 @@ func (n *node) follow(ctx context.Context) error {
 	return nil
 }
 
-// followOnce changes the sentinel twice, and each time waits until the proxy has
+// followOnce changes the sentinel twice. Each time, it waits until the proxy has
 // followed. It reports whether the API server answered.
 func (n *node) followOnce(ctx context.Context) (answered bool, err error) {
 	n.still.Lock()
