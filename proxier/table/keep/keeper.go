@@ -209,7 +209,7 @@ func (k *Keeper) Uses(s *nft.Set) bool { return k.have.uses(s) }
 // committed. Only the set and the key of the row matter.
 func (k *Keeper) Has(r nft.Row) bool {
 	if k.source.Shared(r.Set) {
-		return k.have.shared[rowKey{r.Set, r.Key}] > 0
+		return k.have.shared[rowKey{r.Set, r.Key}].n > 0
 	}
 	for _, own := range k.have.rows {
 		if own.Set == r.Set && own.Key == r.Key {

@@ -53,35 +53,33 @@ func diffRows(before, after []nft.Row) (removed, added []nft.Row) {
 }
 
 // sharedRows counts the owners that have each row of the shared sets (see
-// Source.Shared). The kernel has the rows with a count above 0.
-type sharedRows map[rowKey]int
+// Source.Shared), or how such counts change. The kernel has the rows with a
+// count above 0.
+type sharedRows map[rowKey]sharedCount
 
-// sharedChange is a change of sharedRows that is not committed yet.
-type sharedChange map[rowKey]sharedCount
-
-// sharedCount is the change of a count, and the tag of the last owner that
-// changed it.
+// sharedCount is a count, and the tag of the last owner that changed it.
 type sharedCount struct {
-	n   int
+	n   int32
 	tag uint32
 }
 
 // add changes the count of a row by n, and returns the change so far.
-func (c sharedChange) add(r taggedRow, n int) (before int) {
+func (c sharedRows) add(r taggedRow, n int32) (before int32) {
 	k := rowKey{r.Set, r.Key}
 	before = c[k].n
 	c[k] = sharedCount{before + n, r.tag}
 	return before
 }
 
-// rows returns the rows that the change removes and adds, in order.
-func (c sharedChange) rows(have sharedRows) (removed, added []taggedRow) {
-	for k, count := range c {
-		before, row := have[k], taggedRow{k.row(""), count.tag}
+// rows returns the rows that a change of what the kernel has removes and adds,
+// in order.
+func (c sharedRows) rows(have sharedRows) (removed, added []taggedRow) {
+	for k, change := range c {
+		before, row := have[k].n, taggedRow{k.row(""), change.tag}
 		switch {
-		case before == 0 && before+count.n > 0:
+		case before == 0 && before+change.n > 0:
 			added = append(added, row)
-		case before > 0 && before+count.n == 0:
+		case before > 0 && before+change.n == 0:
 			removed = append(removed, row)
 		}
 	}
@@ -91,11 +89,13 @@ func (c sharedChange) rows(have sharedRows) (removed, added []taggedRow) {
 	return removed, added
 }
 
-// apply applies the change to the counts.
-func (c sharedChange) apply(have sharedRows) {
-	for k, count := range c {
-		if have[k] += count.n; have[k] == 0 {
-			delete(have, k)
+// apply applies a change.
+func (c sharedRows) apply(change sharedRows) {
+	for k, count := range change {
+		if count.n += c[k].n; count.n == 0 {
+			delete(c, k)
+		} else {
+			c[k] = count
 		}
 	}
 }

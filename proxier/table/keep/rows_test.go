@@ -38,15 +38,15 @@ func TestDiffRows(t *testing.T) {
 	}
 }
 
-func TestSharedChange(t *testing.T) {
+func TestSharedRows(t *testing.T) {
 	set := &nft.Set{Name: "cluster-ips"}
 	row := func(k uint32) nft.Row { return nft.Row{Set: set, Key: nft.Tuple{}.Integer(k)} }
 	key := func(k uint32) rowKey { return rowKey{set, nft.Tuple{}.Integer(k)} }
-	have := sharedRows{key(1): 1, key(2): 2, key(3): 1}
-	change := make(sharedChange)
+	have := sharedRows{key(1): {1, 9}, key(2): {2, 9}, key(3): {1, 9}}
+	change := make(sharedRows)
 	for _, add := range []struct {
 		key uint32
-		n   int
+		n   int32
 		tag uint32
 	}{
 		{1, -1, 10}, // its last owner removes it
@@ -68,8 +68,9 @@ func TestSharedChange(t *testing.T) {
 	if want := []taggedRow{{row(4), 13}, {row(5), 12}}; !slices.Equal(added, want) {
 		t.Errorf("got added %v, want %v", added, want)
 	}
-	change.apply(have)
-	if want := (sharedRows{key(2): 1, key(3): 1, key(4): 1, key(5): 2}); !maps.Equal(have, want) {
+	have.apply(change)
+	want := sharedRows{key(2): {1, 10}, key(3): {1, 11}, key(4): {1, 13}, key(5): {2, 12}}
+	if !maps.Equal(have, want) {
 		t.Errorf("got counts %v, want %v", have, want)
 	}
 }

@@ -26,7 +26,7 @@ type transaction struct {
 
 	demand         map[uint32]bool // new chains on demand
 	sets           map[*nft.Set]bool
-	shared         sharedChange
+	shared         sharedRows       // changes of the counts
 	counts         map[*nft.Set]int // changes of the numbers of rows
 	last           *nft.Set         // to which a row was added
 	samples        map[*nft.Set][]nft.Row
@@ -45,7 +45,7 @@ const maxBuffered = 4096
 func newTransaction(to *nft.Batch, source Source, have *committed) *transaction {
 	return &transaction{
 		to: to, source: source, have: have, program: have.program, rows: have.rows, reused: new(rowBuffers),
-		demand: make(map[uint32]bool), sets: make(map[*nft.Set]bool), shared: make(sharedChange),
+		demand: make(map[uint32]bool), sets: make(map[*nft.Set]bool), shared: make(sharedRows),
 		counts: make(map[*nft.Set]int), samples: make(map[*nft.Set][]nft.Row),
 	}
 }
@@ -204,11 +204,12 @@ func (tx *transaction) apply() {
 	c := tx.have
 	c.program, c.rows = tx.program, tx.rows
 	maps.Copy(c.chains, tx.demand)
-	if tx.whole {
-		c.needed = len(c.chains)
-	}
 	maps.Copy(c.sets, tx.sets)
-	tx.shared.apply(c.shared)
+	if tx.whole {
+		c.needed, c.shared = len(c.chains), tx.shared
+	} else {
+		c.shared.apply(tx.shared)
+	}
 	for set, n := range tx.counts {
 		c.counts[set] += n
 	}

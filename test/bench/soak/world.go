@@ -327,8 +327,8 @@ func (n *node) follow(ctx context.Context) error {
 	return nil
 }
 
-// followOnce changes the sentinel twice. Each time, it waits until the proxy has
-// followed. It reports whether the API server answered.
+// followOnce changes the sentinel twice, and waits until the proxy has followed
+// each change. It reports whether the API server answered.
 func (n *node) followOnce(ctx context.Context) (answered bool, err error) {
 	n.still.Lock()
 	defer n.still.Unlock()
