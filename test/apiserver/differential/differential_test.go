@@ -110,7 +110,8 @@ func (w *world) runSeed(t *testing.T, seed uint64, total counts) {
 		for a, differences := range total.unknown(found) {
 			t.Errorf("step %d: %d probes differ\n%schanges: %s\nconfiguration:\n%s"+
 				"To repeat it: make differential SEED=%d",
-				number, len(differences), w.report(a, differences), strings.Join(done, ", "), file, seed)
+				number, len(differences), w.report(a, differences), strings.Join(done, ", "),
+				inMode(labtest.SubjectMode(), file), seed)
 		}
 		t.Logf("seed %d, step %d: %d probes, %d differ; %.1f s to sync, %.1f s to compare",
 			seed, number, len(probes), len(found), synced.Seconds(), (time.Since(began) - synced).Seconds())

@@ -92,8 +92,13 @@ func (w *world) restart(t testing.TB, config string) {
 		if i == 0 && mode != "iptables" {
 			mode = "nftables"
 		}
-		s.start(t, strings.NewReplacer("mode: nftables", "mode: "+mode, "nftables: {", mode+": {").Replace(config))
+		s.start(t, inMode(mode, config))
 	}
+}
+
+// inMode returns a configuration for another mode than nftables.
+func inMode(mode, config string) string {
+	return strings.NewReplacer("mode: nftables", "mode: "+mode, "nftables: {", mode+": {").Replace(config)
 }
 
 // advance changes the cluster and then the sentinel, and waits until both
