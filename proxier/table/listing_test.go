@@ -4,32 +4,46 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	listed "github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
 // kernelText returns the table in the kernel as nft lists it.
 func (e *engine) kernelText(f nft.Family) string {
-	return tabletest.NFT(e.t, "", "--stateless", "list", "table", f.String(), ruleset.TableName)
+	var err error
+	if e.nft == nil {
+		if e.nft, err = listed.Start(false); err != nil {
+			e.t.Fatal(err)
+		}
+		e.t.Cleanup(func() { e.nft.Close() })
+	}
+	text, err := e.nft.Run(listCommand(f))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return text
 }
+
+func listCommand(f nft.Family) string { return "list table " + f.String() + " " + ruleset.TableName }
 
 // kernelListing returns the canonical listing of the table in the kernel.
 func (e *engine) kernelListing(f nft.Family) []listed.Line { return canonical(f, e.kernelText(f)) }
 
 // loadedListings are results of loadedListing, by text: a script compares the
-// table with the same one again and again.
-var loadedListings sync.Map
+// table with the same one again and again. loaders are programs that load such
+// a text, each in an empty namespace.
+var (
+	loadedListings sync.Map
+	loaders        = make(chan *listed.Program, 8)
+)
 
 // loadedListing returns the canonical listing of a table after nft has loaded
 // it into an empty namespace.
@@ -37,14 +51,24 @@ func loadedListing(f nft.Family, text string) ([]listed.Line, error) {
 	if known, ok := loadedListings.Load(text); ok {
 		return known.([]listed.Line), nil
 	}
-	cmd := exec.Command("sh", "-c", "nft -f - && nft --stateless list table "+f.String()+" "+ruleset.TableName)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	cmd.Stdin = strings.NewReader(text)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("load a table with nft: %w\n%s\n%s", err, out, text)
+	var loader *listed.Program
+	var err error
+	select {
+	case loader = <-loaders:
+	default:
+		if loader, err = listed.Start(true); err != nil {
+			return nil, err
+		}
 	}
-	lines := canonical(f, string(out))
+	if err = loader.Load(text); err != nil {
+		return nil, fmt.Errorf("load a table with nft: %w\n%s", err, text)
+	}
+	out, err := loader.Run(listCommand(f))
+	if err != nil {
+		return nil, err
+	}
+	loaders <- loader
+	lines := canonical(f, out)
 	loadedListings.Store(text, lines)
 	return lines, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	listed "github.com/nftproxy/nftproxy/test/lab/listing"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 	"github.com/nftproxy/nftproxy/test/script"
 )
@@ -59,9 +60,10 @@ type engine struct {
 	families  []nft.Family
 	tables    []*table.Table
 	kernels   []*tabletest.Kernel
-	hasCounts bool      // the kernel reports the numbers of rows
-	fails     string    // what the kernel cannot read when a process starts
-	conn      *nft.Conn // of the script
+	hasCounts bool            // the kernel reports the numbers of rows
+	fails     string          // what the kernel cannot read when a process starts
+	conn      *nft.Conn       // of the script
+	nft       *listed.Program // lists tables; nil before the first listing
 }
 
 func newEngine(t testing.TB) *engine {

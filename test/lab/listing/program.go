@@ -1,0 +1,95 @@
+package listing
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+)
+
+// Program is a program nft that runs commands one after another, in one network
+// namespace. A program for each command takes several times as long, most of it
+// to start.
+type Program struct {
+	cmd   *exec.Cmd
+	input io.WriteCloser
+	out   *bufio.Reader
+}
+
+// Start starts nft in the network namespace of the calling thread, or in a new
+// one.
+func Start(newNamespace bool) (*Program, error) {
+	cmd := exec.Command("nft", "--stateless", "--interactive")
+	if newNamespace {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	}
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stderr = cmd.Stdout
+	return &Program{cmd, input, bufio.NewReader(out)}, cmd.Start()
+}
+
+// Close ends nft.
+func (p *Program) Close() error {
+	err := p.input.Close()
+	_, _ = io.Copy(io.Discard, p.out) // until it has ended
+	if errWait := p.cmd.Wait(); err == nil {
+		err = errWait
+	}
+	return err
+}
+
+// Run runs a command and returns its output. No part of it tells where the
+// output ends, so another command follows, which is not valid.
+func (p *Program) Run(command string) (string, error) {
+	const end = "end-of-output"
+	if _, err := fmt.Fprintf(p.input, "%s\n%s\n", command, end); err != nil {
+		return "", err
+	}
+	var lines []string
+	for {
+		line, err := p.out.ReadString('\n')
+		if err != nil {
+			return "", fmt.Errorf("nft ended: %w: %s", err, strings.Join(lines, ""))
+		}
+		if strings.TrimSpace(line) != end {
+			lines = append(lines, line)
+			continue
+		}
+		_, err = p.out.ReadString('\n') // the mark under the error
+		text := strings.Join(lines[:max(0, len(lines)-1)], "")
+		if strings.HasPrefix(text, "Error: ") || strings.Contains(text, "\nError: ") {
+			err = fmt.Errorf("nft %s: %s", command, text)
+		}
+		return text, err
+	}
+}
+
+// Load replaces the ruleset with a file in nft syntax.
+func (p *Program) Load(text string) error {
+	file, err := os.CreateTemp("", "*.nft")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	_, err = file.WriteString(text)
+	if errClose := file.Close(); err == nil {
+		err = errClose
+	}
+	if err == nil {
+		_, err = p.Run("flush ruleset")
+	}
+	if err == nil {
+		_, err = p.Run(fmt.Sprintf("include %q", file.Name()))
+	}
+	return err
+}
