@@ -195,10 +195,16 @@ func SetMarkBits(bits uint32) Statement { return setMark(bits, ^bits) }
 // FlipMarkBits yields `meta mark set meta mark ^ 0x00004000`.
 func FlipMarkBits(bits uint32) Statement { return setMark(bits, ^uint32(0)) }
 
-func setMark(bits, mask uint32) Statement {
+func setMark(bits, mask uint32) Statement { return setBits(expr.MetaKeyMARK, bits, mask) }
+
+// SetPriorityBits yields `meta priority set meta priority & ff00:1 | 0:1`: it
+// keeps the bits of a mask, and sets others.
+func SetPriorityBits(bits, mask uint32) Statement { return setBits(expr.MetaKeyPRIORITY, bits, mask) }
+
+func setBits(key expr.MetaKey, bits, mask uint32) Statement {
 	return Statement{
-		meta(expr.MetaKeyMARK), bitwise(reg1, hostU32(mask), hostU32(bits)),
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1, SourceRegister: true},
+		meta(key), bitwise(reg1, hostU32(mask), hostU32(bits)),
+		&expr.Meta{Key: key, Register: reg1, SourceRegister: true},
 	}
 }
 

@@ -41,15 +41,23 @@ var kinds = [chainKinds]struct {
 	toNodePortAll:   {"nodeport-all-", "", false, pickNodePort, allIndex},
 }
 
-// pick is a chain that looks targets up, and the chain in front of it for draws
-// that are repeated (see retry.go).
-type pick struct{ chain, retry string }
+// pick is a chain that looks targets up, and the chains in front of it: drawn
+// for draws of one of several targets (see afterDraw), and retry for those
+// that are repeated (see retry.go). mask has the bits of the number that do not
+// belong to the index of a target in its list.
+type pick struct {
+	chain, drawn, retry string
+	mask                uint32
+}
 
 var (
-	pickVIP      = pick{chainPick, chainRetry}
-	pickNodePort = pick{chainPickNodePort, chainRetryNodePort}
-	pickPort     = pick{chainPickPort, chainRetryPort}
+	pickVIP      = pick{chainPick, chainDrawn, chainRetry, ^uint32(maxRows)}
+	pickNodePort = pick{chainPickNodePort, chainDrawnNodePort, chainRetryNodePort, ^uint32(maxRows)}
+	pickPort     = pick{chainPickPort, chainDrawnPort, chainRetryPort, ^uint32(localIndex - 1)}
 )
+
+// picks returns all of them.
+func picks() []pick { return []pick{pickVIP, pickNodePort, pickPort} }
 
 // rowBits is the number of bits of the index of a target below the bit that
 // allIndex adds.

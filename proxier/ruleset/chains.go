@@ -113,7 +113,11 @@ func (p *program) regularChains() []*nft.Chain {
 	for _, d := range []*dispatchSets{&p.layout.vips, &p.layout.nodePorts} {
 		chains = append(chains, p.pick(d), p.serviceChains(d), p.localPolicy(d), p.allEndpoints(d))
 	}
-	chains = append(append(chains, p.pickPort()), p.retry()...)
+	chains = append(chains, p.pickPort())
+	for _, to := range picks() {
+		chains = append(chains, to.afterDraw())
+	}
+	chains = append(chains, p.retry()...)
 	for _, chain := range slices.Sorted(maps.Values(guardedTargets())) {
 		chains = append(chains, guard(chain))
 	}
@@ -285,6 +289,19 @@ func (p *program) pickPort() *nft.Chain {
 			nft.DNATMap(p.layout.family, p.layout.portTargets, nft.Priority())))
 	}
 	return c
+}
+
+// afterDraw looks up the target that a packet drew. A transaction can take
+// effect between the lookup of the number of targets and this one. If the
+// service port has fewer targets now, the packet gets the first one. `drawn` is
+//
+//	jump pick
+//	meta priority set meta priority & ff00:1 | 0:1 goto pick
+func (to pick) afterDraw() *nft.Chain {
+	return &nft.Chain{Name: to.drawn, Rules: []nft.Rule{
+		nft.NewRule(nft.Jump(to.chain)),
+		nft.NewRule(nft.SetPriorityBits(firstIndex, to.mask), nft.Goto(to.chain)),
+	}}
 }
 
 // serviceChains leads to the chains of service ports with chains of their own:

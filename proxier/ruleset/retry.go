@@ -44,10 +44,13 @@ func retries(svc *cluster.Service, port cluster.ServicePort) bool {
 
 // after returns the chain to which a chain goes that draws one of n rows.
 func (c *Config) after(to pick, d draw, n int) string {
-	if c.RetryAfter > 0 && n > 1 && (d == random || d == weighted) {
+	switch {
+	case n == 1:
+		return to.chain
+	case c.RetryAfter > 0 && (d == random || d == weighted):
 		return to.retry
 	}
-	return to.chain
+	return to.drawn
 }
 
 // Timeouts are timeouts of connection tracking of this network namespace, in
@@ -70,18 +73,18 @@ func (p *program) ctTimeouts() []*nft.CtTimeout {
 	return []*nft.CtTimeout{tcp, udp}
 }
 
-// retry returns the chains in front of those that look targets up. Connections
-// of other protocols pass the statements. `retry` is
+// retry returns the chains for draws that are repeated. Connections of other
+// protocols pass the statements. `retry` is
 //
-//	ct timeout set "retry-tcp" ct timeout set "retry-udp" goto pick
+//	ct timeout set "retry-tcp" ct timeout set "retry-udp" goto drawn
 func (p *program) retry() (chains []*nft.Chain) {
 	if p.config.RetryAfter == 0 {
 		return nil
 	}
 	timeouts := p.ctTimeouts()
-	for _, to := range []pick{pickVIP, pickNodePort, pickPort} {
+	for _, to := range picks() {
 		chains = append(chains, &nft.Chain{Name: to.retry, Rules: []nft.Rule{
-			nft.NewRule(nft.SetCtTimeout(timeouts[0]), nft.SetCtTimeout(timeouts[1]), nft.Goto(to.chain)),
+			nft.NewRule(nft.SetCtTimeout(timeouts[0]), nft.SetCtTimeout(timeouts[1]), nft.Goto(to.drawn)),
 		}})
 	}
 	return chains

@@ -55,7 +55,7 @@ func (a *answers) Committed(c *table.Commit) {
 		}
 		names = append(names, p.Name())
 	}
-	a.parts = append(a.parts, cmp.Or(strings.Join(names, " "), "nothing"))
+	a.parts = append(a.parts, cmp.Or(strings.Join(names, " "), "chains"))
 	for _, s := range c.Services {
 		if s.Service != nil && s.Service.HealthCheckNodePort > 0 {
 			a.health = append(a.health, fmt.Sprint(s.Name, " ", s.ReadyEndpoints))

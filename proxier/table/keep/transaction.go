@@ -113,16 +113,22 @@ func (tx *transaction) deleteRow(r taggedRow) {
 	}
 }
 
-// addRow adds a row, and before it what it needs on demand.
-func (tx *transaction) addRow(r taggedRow) {
-	tx.to.Tag(r.tag)
+// addChainOf adds the chain on demand that a row needs, unless it exists.
+func (tx *transaction) addChainOf(r taggedRow) {
 	id, ok := tx.source.ChainOf(r.Row)
 	if ok && !tx.have.chains[id] && !tx.demand[id] {
 		tx.demand[id] = true
 		chain, row := tx.source.Chain(id)
+		tx.to.Tag(r.tag)
 		tx.writeChains(chain)
 		tx.addRow(taggedRow{row, r.tag})
 	}
+}
+
+// addRow adds a row, and before it what it needs on demand.
+func (tx *transaction) addRow(r taggedRow) {
+	tx.addChainOf(r)
+	tx.to.Tag(r.tag)
 	if r.Set != tx.last && !tx.uses(r.Set) && tx.isOnDemand(r.Set) {
 		tx.to.AddSet(r.Set)
 	}

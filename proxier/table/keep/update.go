@@ -38,8 +38,10 @@ func (k *writer) update(owners, held []Owner) (err error) {
 		k.refuseUnplanned(unplanned)
 		k.resetBatch(isolate)
 		tx.compare()
-		if err = tx.write(noFlush); err == nil {
-			err = k.commitGuarded()
+		if err = k.commitChains(tx, isolate); err == nil {
+			if err = tx.write(noFlush); err == nil {
+				err = k.commitGuarded()
+			}
 		}
 		if err == nil {
 			k.programChanged = false
@@ -60,6 +62,27 @@ func (k *writer) update(owners, held []Owner) (err error) {
 			return err
 		}
 	}
+	return err
+}
+
+// commitChains commits the chains on demand that the rows of an update need and
+// that do not exist, before the update. If both were one transaction, and it
+// took effect while a packet is in the base chain, the packet could find the
+// new row, and see no rules in the new chain.
+func (k *writer) commitChains(update *transaction, isolate bool) error {
+	tx := newTransaction(k.batch, k.source, k.have)
+	for _, r := range update.added {
+		tx.addChainOf(r)
+	}
+	if len(tx.demand) == 0 {
+		return nil
+	}
+	err := k.commitGuarded()
+	if err == nil {
+		err = k.finish(tx)
+	}
+	k.resetBatch(isolate)
+	update.to = k.batch // finish may have replaced it
 	return err
 }
 
