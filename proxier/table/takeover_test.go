@@ -97,8 +97,8 @@ func TestShrinkingServiceLosesNoConnection(t *testing.T) {
 
 // mayLose returns how many packets the kernel may lose during commits. Before
 // Linux 6.17, a lookup that begins in one generation and ends in the next can
-// find neither the old row nor the new one, so a commit may lose the packet that
-// is in the chains at that time.
+// find neither the old row nor the new one. Each commit may lose the packet
+// that is in the chains at that time.
 func mayLose(t *testing.T, commits int) int {
 	t.Helper()
 	if nstest.KernelAtLeast(t, 6, 17) {
