@@ -35,7 +35,12 @@ func Start(newNamespace bool) (*Program, error) {
 		return nil, err
 	}
 	cmd.Stderr = cmd.Stdout
-	return &Program{cmd, input, bufio.NewReader(out)}, cmd.Start()
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &Program{cmd, input, bufio.NewReader(out)}
+	_, err = p.Run("") // nft begins with a message if it does not know the terminal
+	return p, err
 }
 
 // Close ends nft.
