@@ -256,6 +256,7 @@ func (r *random) match(sets []keyedSet) nft.Statement {
 		nft.InInterface(iface), nft.NotInInterface(iface), nft.SaddrLocal(), nft.DaddrLocal(),
 		nft.DaddrNotLocal(),
 		nft.CtStatusDNAT(), nft.MarkHas(bits), nft.SetMarkBits(bits), nft.FlipMarkBits(bits),
+		nft.SetPriorityBits(1, ^uint32(1)<<r.IntN(24)),
 		nft.SetPriorityTo(offset + mod), nft.SetPriority(nft.Random(mod, offset)),
 		nft.SetPriority(nft.Jhash(mod, 1+r.Uint32N(9), offset, client...)),
 	}

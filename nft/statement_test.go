@@ -51,6 +51,7 @@ func statementRules(f nft.Family) ([]nft.Rule, []*nft.Set) {
 		rule(nft.SetMarkBits(1)),
 		rule(nft.FlipMarkBits(0x4000)),
 		rule(nft.FlipMarkBits(1 << 31)),
+		rule(nft.SetPriorityBits(1, 0xff000000), nft.Goto("next")),
 		rule(nft.MasqueradeFullyRandom()),
 		rule(nft.Reject(f)),
 		rule(nft.RejectTCPReset()),
