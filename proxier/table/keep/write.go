@@ -17,7 +17,8 @@ import (
 //     rows, the kernel would walk the rows of each map that it uses.
 //  3. Rows: those that the kernel must not have any more, then those that it
 //     does not have, because a key can move from one owner to another. The
-//     chain on demand that a row needs precedes it.
+//     chain on demand that a row needs precedes it, in an update as a
+//     transaction of its own (see commitChains).
 //  4. Chains that depend on the sets that have rows, which is known only now.
 //  5. Base chains, so that packets see nothing or everything.
 //
