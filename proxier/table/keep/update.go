@@ -38,10 +38,15 @@ func (k *writer) update(owners, held []Owner) (err error) {
 		k.refuseUnplanned(unplanned)
 		k.resetBatch(isolate)
 		tx.compare()
-		if err = k.commitChains(tx, isolate); err == nil {
-			if err = tx.write(noFlush); err == nil {
-				err = k.commitGuarded()
-			}
+		var committed bool
+		if committed, err = k.commitChains(tx, isolate); committed && err != nil {
+			return err // as after the update itself
+		}
+		if err == nil {
+			err = tx.write(noFlush)
+		}
+		if err == nil {
+			err = k.commitGuarded()
 		}
 		if err == nil {
 			k.programChanged = false
@@ -68,22 +73,23 @@ func (k *writer) update(owners, held []Owner) (err error) {
 // commitChains commits the chains on demand that the rows of an update need and
 // that do not exist, before the update. If both were one transaction, and it
 // took effect while a packet is in the base chain, the packet could find the
-// new row, and see no rules in the new chain.
-func (k *writer) commitChains(update *transaction, isolate bool) error {
+// new row, and see no rules in the new chain. committed reports whether there
+// were such chains and the kernel accepted them.
+func (k *writer) commitChains(update *transaction, isolate bool) (committed bool, err error) {
 	tx := newTransaction(k.batch, k.source, k.have)
 	for _, r := range update.added {
 		tx.addChainOf(r)
 	}
 	if len(tx.demand) == 0 {
-		return nil
+		return false, nil
 	}
-	err := k.commitGuarded()
-	if err == nil {
-		err = k.finish(tx)
+	if err := k.commitGuarded(); err != nil {
+		return false, err
 	}
+	err = k.finish(tx)
 	k.resetBatch(isolate)
 	update.to = k.batch // finish may have replaced it
-	return err
+	return true, err
 }
 
 // finishHeld is called after an update that may have held back owners. It
