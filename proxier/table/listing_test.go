@@ -60,6 +60,13 @@ func loadedListing(f nft.Family, text string) ([]listed.Line, error) {
 			return nil, err
 		}
 	}
+	defer func() {
+		select {
+		case loaders <- loader:
+		default:
+			_ = loader.Close()
+		}
+	}()
 	if err = loader.Load(text); err != nil {
 		return nil, fmt.Errorf("load a table with nft: %w\n%s", err, text)
 	}
@@ -67,7 +74,6 @@ func loadedListing(f nft.Family, text string) ([]listed.Line, error) {
 	if err != nil {
 		return nil, err
 	}
-	loaders <- loader
 	lines := canonical(f, out)
 	loadedListings.Store(text, lines)
 	return lines, nil

@@ -53,8 +53,8 @@ func (p *Program) Close() error {
 	return err
 }
 
-// Run runs a command and returns its output. No part of it tells where the
-// output ends, so another command follows, which is not valid.
+// Run runs a command and returns its output. nft does not mark the end of an
+// output, so an invalid command follows, and its error message marks the end.
 func (p *Program) Run(command string) (string, error) {
 	const end = "end-of-output"
 	if _, err := fmt.Fprintf(p.input, "%s\n%s\n", command, end); err != nil {
