@@ -3,7 +3,6 @@ module github.com/nftproxy/nftproxy/test/apiserver
 go 1.26.0
 
 require (
-	github.com/google/go-cmp v0.7.0
 	github.com/nftproxy/nftproxy v0.0.0
 	github.com/prometheus/common v0.70.0
 	golang.org/x/sys v0.49.0
@@ -36,6 +35,7 @@ require (
 	github.com/go-openapi/swag/typeutils v0.27.1 // indirect
 	github.com/go-openapi/swag/yamlutils v0.27.1 // indirect
 	github.com/google/gnostic-models v0.7.0 // indirect
+	github.com/google/go-cmp v0.7.0 // indirect
 	github.com/google/nftables v0.3.1-0.20251119083706-1db35da82052 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect

@@ -16,10 +16,10 @@ func TestFleet(t *testing.T) {
 	f := newFleet(stagetest.Repository)
 	f.programs.Product = stagetest.BuildProduct(t)
 	f.calm = time.Second
-	subjects := strings.Join([]string{stage.Product, stage.Upstream, plain}, ",")
+	subjects := strings.Join([]string{stage.Product, plain}, ",")
 	r := stagetest.Run(t, "fleet", about, f, []string{"fleet.txt"}, "--nodes=3", "--real=2", "--services=100",
 		"--waves=2", "--steady=1s", "--rate=20", "--subjects="+subjects)
-	const fleets = 3 + 2*2 // simulated, and two of each kind
+	const fleets = 2 + 2 // simulated, and one of each kind
 	for title, want := range map[string]int{starts: 2 * fleets, steady: 1 + fleets} {
 		rows := r.Table(title).Rows
 		if len(rows) != want {

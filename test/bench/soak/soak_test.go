@@ -10,11 +10,11 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
-// TestSoak runs for a minute.
+// TestSoak runs a short form of the soak test.
 func TestSoak(t *testing.T) {
 	s := newSoak(stagetest.Repository)
 	s.programs.Product = stagetest.BuildProduct(t)
-	r := stagetest.Run(t, "soak", about, s, nil, "--duration=60s", "--seed=1", "--changes=30", "--connections=200")
+	r := stagetest.Run(t, "soak", about, s, nil, "--duration=35s", "--seed=1", "--changes=30", "--connections=200")
 	for _, title := range []string{"Load", "Connections", memoryTable} {
 		if len(r.Table(title).Rows) == 0 {
 			t.Errorf("table %q is empty", title)
