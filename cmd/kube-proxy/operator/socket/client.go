@@ -106,17 +106,22 @@ type socket struct {
 }
 
 // find returns a socket on which the proxy of a network namespace listens: the
-// socket in dir, or the socket that a proxy in a container has there.
+// socket in dir, or the socket that a proxy in a container has there. It reads
+// /proc, which can take long, only if no proxy listens in dir.
 func find(ctx context.Context, dir string, namespace uint64) (socket, error) {
 	path := filepath.Join(dir, socketName(namespace))
 	var failed error
-	for _, s := range append([]socket{{path: path}}, inContainers(ctx, path, namespace)...) {
-		conn, err := s.connect(ctx)
+	sockets := []socket{{path: path}}
+	for i := 0; i < len(sockets); i++ {
+		conn, err := sockets[i].connect(ctx)
 		if err == nil {
-			return s, conn.Close()
+			return sockets[i], conn.Close()
 		}
 		if failed == nil && !isAbsent(err) {
 			failed = err
+		}
+		if i == 0 {
+			sockets = append(sockets, inContainers(ctx, path, namespace)...)
 		}
 	}
 	if failed != nil {
