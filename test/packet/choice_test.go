@@ -25,8 +25,9 @@ type choice map[string]string
 //	spread N SERVICE FROM -> TO => ENDPOINT[=WEIGHT]...   connects N times; the endpoints must have these
 //	                                     shares, with a deviation that chance practically never exceeds
 //
-// Only in these steps, clients stands for all clients that a step added, and
-// clients-0-9 for ten of them. In others, a client has its name: client-3.
+// Only in these steps, and in traffic, clients stands for all clients that a
+// step added, and clients-0-9 for ten of them. In others, a client has its
+// name: client-3.
 func (s *story) choiceSteps() map[string]any {
 	return map[string]any{"choose": s.choose, "stay": s.stay, "leave": s.leave, "moved": s.moved,
 		"loyal": s.loyal, "spread": s.spread}

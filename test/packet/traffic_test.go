@@ -21,6 +21,7 @@ type traffic struct {
 	cancel  context.CancelFunc
 	wait    sync.WaitGroup
 	clients []*trafficClient
+	count   atomic.Int64 // clients
 }
 
 type trafficClient struct {
@@ -71,15 +72,18 @@ func (s *story) startTraffic(timeout time.Duration, args ...string) {
 		s.env.T.Cleanup(s.traffic.stop)
 	}
 	w := s.traffic
-	for _, k := range s.expectations(args...) {
+	for _, k := range s.expectations(s.allClients(args)...) {
 		client := &trafficClient{check: k}
 		w.clients = append(w.clients, client)
-		w.wait.Go(func() { client.connect(w.ctx, timeout) })
+		w.count.Add(1)
+		w.wait.Go(func() { w.connect(client, timeout) })
 	}
 }
 
-func (c *trafficClient) connect(ctx context.Context, timeout time.Duration) {
-	for ctx.Err() == nil {
+// connect makes the attempts of a client. All clients together make at most
+// 500 attempts a second.
+func (w *traffic) connect(c *trafficClient, timeout time.Duration) {
+	for w.ctx.Err() == nil {
 		// The end of the traffic does not interrupt an attempt.
 		result := c.probe(context.Background(), lab.ProbeOptions{Timeout: timeout})
 		c.mu.Lock()
@@ -92,7 +96,7 @@ func (c *trafficClient) connect(ctx context.Context, timeout time.Duration) {
 		}
 		c.mu.Unlock()
 		c.ended.Add(1)
-		time.Sleep(*attemptEvery)
+		time.Sleep(max(*attemptEvery, time.Duration(w.count.Load())*2*time.Millisecond))
 	}
 }
 
