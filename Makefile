@@ -109,9 +109,15 @@ demo: setup build ## Show the product with real traffic between network namespac
 
 .PHONY: test
 test: setup programs ## Run all tests on this kernel, in network namespaces (root). The first run builds etcd, kube-apiserver, Helm and kustomize.
-	go test -count=1 ./...
-	@# The tests with an API server wait most of the time, so that others run beside them.
-	@$(MAKE) --no-print-directory -j3 --output-sync=line test-apiserver test-bench test-deploy
+	go test -count=1 $$(go list ./... | grep -v -E '$(LONG_TESTS)')
+	@# These wait now and then, so that two run at a time.
+	@$(MAKE) --no-print-directory -j2 --output-sync=line test-apiserver test-long test-bench test-deploy
+
+# Packages with tests that take minutes.
+LONG_TESTS := /test/(packet|neighbours|demo)$$$$
+.PHONY: test-long
+test-long: # Run the tests with packets between nodes, and of the demo (root).
+	go test -count=1 -p 3 $$(go list ./test/... | grep -E '$(LONG_TESTS)')
 
 .PHONY: programs
 programs: # Build the programs of other projects that tests run, unless they are up to date.

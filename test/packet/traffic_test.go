@@ -28,9 +28,7 @@ type trafficClient struct {
 	*check
 	ended  atomic.Int64 // attempts that ended
 	failed atomic.Int64
-	mu     sync.Mutex // guards first and last
-	first  string     // failed attempt
-	last   lab.Result
+	first  string // failed attempt, read after the end
 }
 
 var attemptEvery = flag.Duration("attempt-every", 25*time.Millisecond,
@@ -86,15 +84,9 @@ func (w *traffic) connect(c *trafficClient, timeout time.Duration) {
 	for w.ctx.Err() == nil {
 		// The end of the traffic does not interrupt an attempt.
 		result := c.probe(context.Background(), lab.ProbeOptions{Timeout: timeout})
-		c.mu.Lock()
-		c.last = result
-		if result.Outcome != lab.Answered {
-			c.failed.Add(1)
-			if c.first == "" {
-				c.first = fmt.Sprintf("attempt %d: %v", c.ended.Load()+1, result)
-			}
+		if result.Outcome != lab.Answered && c.failed.Add(1) == 1 {
+			c.first = fmt.Sprintf("attempt %d: %v", c.ended.Load()+1, result)
 		}
-		c.mu.Unlock()
 		c.ended.Add(1)
 		time.Sleep(max(*attemptEvery, time.Duration(w.count.Load())*2*time.Millisecond))
 	}
@@ -143,24 +135,19 @@ func (w *traffic) mustNotFail(t testing.TB) {
 // awaitRecovery waits until several attempts of each client in a row succeed.
 func (w *traffic) awaitRecovery(t testing.TB) {
 	t.Helper()
-	for _, c := range w.clients {
-		eventually(t, "recovery of "+c.describe, func() error {
-			failed := c.failed.Load()
-			c.mu.Lock()
-			last := c.last
-			c.mu.Unlock()
-			if last.Outcome != lab.Answered {
-				return fmt.Errorf("%v", last)
+	failed := make([]int64, len(w.clients))
+	eventually(t, "recovery", func() error {
+		for i, c := range w.clients {
+			failed[i] = c.failed.Load()
+		}
+		w.pass(t, 4)
+		for i, c := range w.clients {
+			if n := c.failed.Load() - failed[i]; n > 0 {
+				return fmt.Errorf("%s: %d attempts failed", c.describe, n)
 			}
-			for want := c.ended.Load() + 5; c.ended.Load() < want; {
-				time.Sleep(*attemptEvery)
-			}
-			if c.failed.Load() > failed {
-				return fmt.Errorf("attempts fail")
-			}
-			return nil
-		})
-	}
+		}
+		return nil
+	})
 }
 
 // servers are the servers of a pod that is an endpoint.
