@@ -114,7 +114,7 @@ test: setup programs ## Run all tests on this kernel, in network namespaces (roo
 	@$(MAKE) --no-print-directory -j2 --output-sync=line test-apiserver test-long test-bench test-deploy
 
 # Packages with tests that take minutes.
-LONG_TESTS := /test/(packet|neighbours|demo)$$$$
+LONG_TESTS := /test/(packet|neighbours|demo)$$
 .PHONY: test-long
 test-long: # Run the tests with packets between nodes, and of the demo (root).
 	go test -count=1 -p 3 $$(go list ./test/... | grep -E '$(LONG_TESTS)')
