@@ -109,15 +109,9 @@ demo: setup build ## Show the product with real traffic between network namespac
 
 .PHONY: test
 test: setup programs ## Run all tests on this kernel, in network namespaces (root). The first run builds etcd, kube-apiserver, Helm and kustomize.
-	go test -count=1 $$(go list ./... | grep -v -E '$(LONG_TESTS)')
-	@# These wait now and then, so that two run at a time.
-	@$(MAKE) --no-print-directory -j2 --output-sync=line test-apiserver test-long test-bench test-deploy
-
-# Packages with tests that take minutes.
-LONG_TESTS := /test/(packet|neighbours|demo)$$
-.PHONY: test-long
-test-long: # Run the tests with packets between nodes, and of the demo (root).
-	go test -count=1 -p 3 $$(go list ./test/... | grep -E '$(LONG_TESTS)')
+	go test -count=1 ./...
+	@# The tests with an API server wait now and then, so that others run beside them.
+	@$(MAKE) --no-print-directory -j3 --output-sync=line test-apiserver test-bench test-deploy
 
 .PHONY: programs
 programs: # Build the programs of other projects that tests run, unless they are up to date.
@@ -160,7 +154,7 @@ test-kernels: ## Run the kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (ro
 .PHONY: test-apiserver
 test-apiserver: setup programs ## Run the tests with etcd and kube-apiserver (root). SUBJECT=kube-proxy tests kube-proxy instead.
 	@# The differential test compares with kube-proxy.
-	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -parallel 4 -timeout 30m -skip '^TestCNI' $(if $(SUBJECT),. ./cluster,./...)
+	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -p 1 -parallel 3 -timeout 30m -skip '^TestCNI' $(if $(SUBJECT),. ./cluster,./...)
 
 .PHONY: test-cni
 test-cni: ## Test the proxy with flannel and MetalLB (root). The first run builds them, and installs FRR, a BGP router.

@@ -139,7 +139,7 @@ func (c *cluster) startProxy(ctx context.Context, node *lab.Node) error {
 }
 
 // effectTimeout limits the wait for the effect of a change.
-const effectTimeout = 20 * time.Second
+const effectTimeout = time.Minute
 
 // awaitServed waits until both nodes serve both families.
 func (c *cluster) awaitServed(ctx context.Context) error {
