@@ -114,7 +114,7 @@ func (p *process) read(file string) string {
 // demo ended.
 func (p *process) await(met func() bool) bool {
 	for deadline := time.Now().Add(2 * time.Minute); !met() && time.Now().Before(deadline); {
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
 	}
 	return met()
 }

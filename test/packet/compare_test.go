@@ -114,7 +114,6 @@ func (s *story) await(args ...string) (text string) {
 		run, want = args[1:arrow], strings.Join(args[arrow+1:], " ")
 	}
 	eventually(s.t, strings.Join(args, " "), func() (err error) {
-		defer time.Sleep(20 * time.Millisecond)
 		text, err = s.try(s.steps[args[0]], run)
 		if got := strings.Join(strings.Fields(text), " "); err == nil && got != want && len(run) < len(args)-1 {
 			err = errors.New("got " + got)

@@ -79,14 +79,17 @@ func Run(t testing.TB, at *lab.Namespace, program string, args ...string) string
 // patience ends before.
 func Eventually(t testing.TB, patience time.Duration, what string, check func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	const shortest, longest = 10 * time.Millisecond, 200 * time.Millisecond // between two checks, which can be costly
+	for began := time.Now(); ; {
 		err := check()
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
+		waited := time.Since(began)
+		if waited > patience {
 			t.Fatalf("%s: %v", what, err)
 		}
+		time.Sleep(min(max(shortest, waited/20), longest))
 	}
 }
 
