@@ -1,11 +1,13 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,7 +56,11 @@ func TestEventsDoNotDelayLists(t *testing.T) {
 	if err := s.connect(&pc); err != nil {
 		t.Fatal(err)
 	}
-	go s.events.run(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { s.events.run(ctx) })
+	defer running.Wait()
+	defer cancel()
 	for i := range 100 {
 		pc.Events.Record(conflict(i))
 	}
