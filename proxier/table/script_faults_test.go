@@ -14,7 +14,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
-	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // faults are what happens at commits: at the next one, at commit 3 from now, or
@@ -189,48 +188,44 @@ func (now *fault) run(e *engine, commit func() error) error {
 	return err
 }
 
-// replaceRules lets another program replace each rule of the table in place,
-// one after the other. A comparison must name the rule, and the scrubber must
-// repair it once.
+// replaceRules lets another program replace each rule of the table in place: the
+// first one of each chain, then the second ones, and so on. A comparison must
+// name them, and the scrubber must repair the table once.
 func (e *engine) replaceRules() error {
 	t := e.tables[0]
 	in := &nft.Table{Family: t.Family(), Name: ruleset.TableName}
-	chains, err := e.conn.Chains(in)
-	if err != nil {
-		return err
-	}
-	for _, c := range chains {
-		rules, err := e.conn.RuleIDs(in, c.Name)
-		if testing.Short() { // on emulated machines, the first rule of each chain
-			rules = rules[:min(1, len(rules))]
+	for i := 0; i == 0 || !testing.Short(); i++ { // on emulated machines, the first rules
+		chains, err := e.conn.Chains(in)
+		var command string
+		var want []string
+		for _, c := range chains {
+			rules, errRules := e.conn.RuleIDs(in, c.Name) // repairs change the handles
+			if err = errors.Join(err, errRules); i < len(rules) {
+				command += fmt.Sprintf("replace rule %s %s %s handle %d drop\n", in.Family, in.Name, c.Name, rules[i].Handle)
+				want = append(want, "changed rule of chain "+c.Name)
+			}
 		}
-		for i := 0; i < len(rules) && err == nil; i++ {
-			err = e.replaceRule(t, in, c.Name, i)
-		}
-		if err != nil {
+		if err != nil || want == nil {
 			return err
+		}
+		if _, err := runNFT(command); err != nil {
+			return err
+		}
+		got, err := differences(t, "")
+		for at, text := range got {
+			got[at], _, _ = strings.Cut(text, ":")
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		before := sum(maps.Values(t.Stats().Repairs))
+		err = errors.Join(err, scrub(t))
+		repairs := sum(maps.Values(t.Stats().Repairs)) - before
+		if err != nil || !slices.Equal(got, want) || repairs != 1 {
+			return errors.Join(err, fmt.Errorf("rule %d of %d chains: got %d repairs and differences\n%s\nwant\n%s",
+				i, len(want), repairs, strings.Join(got, "\n"), strings.Join(want, "\n")))
 		}
 	}
 	return nil
-}
-
-func (e *engine) replaceRule(t *table.Table, in *nft.Table, chain string, i int) error {
-	rules, err := e.conn.RuleIDs(in, chain) // repairs change the handles
-	if err != nil {
-		return err
-	}
-	command := fmt.Sprintf("nft replace rule %s %s %s handle %d drop", in.Family, in.Name, chain, rules[i].Handle)
-	if err := e.run(command); err != nil {
-		return err
-	}
-	found, err := differences(t, "")
-	before := sum(maps.Values(t.Stats().Repairs))
-	err = errors.Join(err, scrub(t))
-	repairs := sum(maps.Values(t.Stats().Repairs)) - before
-	if len(found) != 1 || !strings.HasPrefix(found[0], "changed rule of chain "+chain+":") || repairs != 1 {
-		err = errors.Join(err, fmt.Errorf("%s: got differences %q and %d repairs", command, found, repairs))
-	}
-	return err
 }
 
 // run runs nft, or a shell in the directory of the script.

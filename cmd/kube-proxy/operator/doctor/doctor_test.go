@@ -34,22 +34,25 @@ func healthy(t testing.TB, rules ruleset.Config) { healthyWith(t, rules, 0) }
 func healthyWith(t testing.TB, rules ruleset.Config, hosts int) {
 	t.Helper()
 	tabletest.NewNamespace(t)
-	sh(t, `ip link set lo up
-		sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.rp_filter=0
-		ip link add uplink type veth peer name far
-		ip link set far up
-		ip link set uplink up
-		ip link add pods type veth peer name pod
-		ip link set pod up
-		ip link set pods up
-		ip addr add 172.30.0.11/24 dev uplink
-		ip route add default via 172.30.0.1
-		ip -6 addr add fd00:30::11/64 dev uplink nodad
-		ip -6 route add default via fd00:30::1
-		ip addr add 10.244.1.1/24 dev pods
-		ip -6 addr add fd00:244:1::1/64 dev pods nodad
-		ip neigh add 10.244.1.5 lladdr 02:00:00:00:00:05 dev pods
-		for i in uplink far pods pod; do sysctl -qw net.ipv4.conf.$i.rp_filter=0; done`)
+	sh(t, `ip -batch - <<-END
+			link set lo up
+			link add uplink type veth peer name far
+			link set far up
+			link set uplink up
+			link add pods type veth peer name pod
+			link set pod up
+			link set pods up
+			addr add 172.30.0.11/24 dev uplink
+			route add default via 172.30.0.1
+			addr add fd00:30::11/64 dev uplink nodad
+			route add default via fd00:30::1
+			addr add 10.244.1.1/24 dev pods
+			addr add fd00:244:1::1/64 dev pods nodad
+			neigh add 10.244.1.5 lladdr 02:00:00:00:00:05 dev pods
+		END
+		echo 1 >/proc/sys/net/ipv4/ip_forward
+		echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
+		for i in all uplink far pods pod; do echo 0 >/proc/sys/net/ipv4/conf/$i/rp_filter; done`)
 	tables, err := table.New(table.Config{Rules: rules}, nft.IPv4, nft.IPv6)
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ import (
 //	root DIR                    makes the checks read DIR/proc and DIR/sys
 //	check NAME RESULT [TEXT]    runs a check; the result is ok, info, warn, fail or skipped,
 //	                            and the reason or the details contain the text
-//	iptables FILE RESULT [TEXT] makes a healthy node for each variant of iptables, runs it with
+//	iptables FILE RESULT [TEXT] makes a healthy node, and for each variant of iptables, loads
 //	                            the lines of the file, and checks filters
 //	listen NUMBER               makes a program listen to a queue of packets
 func TestScripts(t *testing.T) {
@@ -179,20 +179,35 @@ func (s *state) listen(number string) error {
 	return socket.Request(&w, func(nfnetlink.Message) error { return nil })
 }
 
-func (s *state) iptables(sc *script.Script, file, result string, words ...string) (text string, err error) {
+func (s *state) iptables(sc *script.Script, file, result string, words ...string) (string, error) {
+	if err := s.node(); err != nil {
+		return "", err
+	}
+	rules := map[string]string{"mangle": "*mangle\n", "filter": "*filter\n"}
+	for line := range strings.Lines(sc.ReadFile(file)) {
+		table, rule := "filter", line
+		if rest, ok := strings.CutPrefix(line, "-t mangle "); ok {
+			table, rule = "mangle", rest
+		}
+		rules[table] += rule
+	}
+	var found string
 	for _, variant := range []string{"nft", "legacy"} {
-		if err := s.node(); err != nil {
-			return "", err
-		}
-		for line := range strings.Lines(sc.ReadFile(file)) {
-			command := exec.Command("iptables-"+variant, append([]string{"-w"}, strings.Fields(line)...)...)
+		restore := func(filter, mangle string) error {
+			command := exec.Command("iptables-"+variant+"-restore", "-w")
+			command.Stdin = strings.NewReader(filter + "COMMIT\n" + mangle + "COMMIT\n")
 			if out, err := command.CombinedOutput(); err != nil {
-				return "", fmt.Errorf("%s: %w: %s", command, err, out)
+				return fmt.Errorf("%s: %w: %s", command, err, out)
 			}
+			return nil
 		}
-		if text, err = s.check("filters", result, words...); err != nil {
+		err := restore(rules["filter"], rules["mangle"])
+		if err == nil {
+			found, err = s.check("filters", result, words...)
+		}
+		if err = errors.Join(err, restore("*filter\n:FORWARD ACCEPT\n", "*mangle\n")); err != nil {
 			return "", fmt.Errorf("%s: %w", variant, err)
 		}
 	}
-	return text, nil
+	return found, nil
 }
