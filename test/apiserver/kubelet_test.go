@@ -36,7 +36,7 @@ type kubelet struct {
 func (s *story) startKubelet(name, programs string) {
 	pod, err := os.ReadFile("testdata/pod.yaml")
 	s.must(err)
-	s.kubectl(strings.ReplaceAll(string(pod), "$NODE", name), "apply", "--filename=-")
+	s.apply(strings.ReplaceAll(string(pod), "$NODE", name))
 	s.kubectl("", "patch", "pod", "kube-proxy-"+name, "--namespace=kube-system", "--subresource=status",
 		"--type=merge", `--patch={"status": {"phase": "Running", "containerStatuses": [{"name": "kube-proxy",
 			"image": "", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}}]}}`)

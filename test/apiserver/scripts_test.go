@@ -131,7 +131,7 @@ func (s *story) apiSteps() map[string]any {
 		"kubectl": func(args []string) (string, error) { return s.kubectl("", args...), nil },
 		"apply": func(files []string) {
 			for _, file := range files {
-				s.kubectl(s.expanded(file), "apply", "--filename=-")
+				s.apply(s.expanded(file))
 			}
 		},
 		"expose": func(args []string) {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -103,17 +105,32 @@ const (
 	accountName      = "nftproxy"
 )
 
+var deployedManifests = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command(program("kubectl"), "kustomize", deployed).Output()
+	return string(out), err
+})
+
 // deploy applies deploy/ and writes the kubeconfig of the proxy's service
 // account. Without controllers, no pod is created.
 func (w *world) deploy() {
 	w.t.Helper()
-	folder, err := filepath.Abs(deployed)
+	manifests, err := deployedManifests()
 	w.must(err)
-	w.kubectl("", "apply", "--kustomize="+folder)
+	w.must(w.APIServer.Apply(w.ctx(), manifests))
 	w.token, err = w.Token(w.ctx(), accountNamespace, accountName)
 	w.must(err)
 	w.config = filepath.Join(w.t.TempDir(), "kubeconfig")
 	w.must(w.WriteKubeconfig(w.config, w.token))
+}
+
+// apply applies manifests.
+func (w *world) apply(manifests string) {
+	w.t.Helper()
+	server := w.APIServer
+	if w.other != nil {
+		server = w.other
+	}
+	w.must(server.Apply(w.ctx(), manifests))
 }
 
 // kubectl runs kubectl as administrator.

@@ -144,7 +144,7 @@ func (c *Cluster) prepare() error {
 	names := []string{
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
 	}
-	serving, servingKey, err := cert.GenerateSelfSignedCertKey("kube-apiserver", ips, names)
+	serving, servingKey, err := certificate(ips, names)
 	if err != nil {
 		return err
 	}
@@ -165,4 +165,15 @@ func (c *Cluster) prepare() error {
 		}
 	}
 	return c.WriteKubeconfig(c.kubeconfig, c.adminToken)
+}
+
+var certificates sync.Map // of API servers, by their addresses: to create one takes half a second
+
+func certificate(ips []net.IP, names []string) (certificate, key []byte, err error) {
+	found, _ := certificates.LoadOrStore(fmt.Sprint(ips, names), sync.OnceValues(func() ([2][]byte, error) {
+		certificate, key, err := cert.GenerateSelfSignedCertKey("kube-apiserver", ips, names)
+		return [2][]byte{certificate, key}, err
+	}))
+	pair, err := found.(func() ([2][]byte, error))()
+	return pair[0], pair[1], err
 }
