@@ -111,10 +111,10 @@ demo: setup build ## Show the product with real traffic between network namespac
 test test-apiserver test-bench test-deploy: export GOGC ?= 400
 
 .PHONY: test
-test: setup programs ## Run all tests on this kernel, in network namespaces (root). The first run builds etcd, kube-apiserver, Helm and kustomize.
-	go test -count=1 ./...
-	@# The tests with an API server wait now and then, so that others run beside them.
-	@$(MAKE) --no-print-directory -j3 --output-sync=line test-apiserver test-bench test-deploy
+test: setup programs ## Run the tests on this kernel, in network namespaces (root). The first run builds etcd, kube-apiserver, Helm and kustomize.
+	@# Tests wait now and then, so that others run beside them.
+	go test -count=1 -p 3 ./...
+	@$(MAKE) --no-print-directory -j2 --output-sync=line test-apiserver test-deploy
 
 .PHONY: programs
 programs: # Build the programs of other projects that tests run, unless they are up to date.
@@ -157,7 +157,7 @@ test-kernels: ## Run the kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (ro
 .PHONY: test-apiserver
 test-apiserver: setup programs ## Run the tests with etcd and kube-apiserver (root). SUBJECT=kube-proxy tests kube-proxy instead.
 	@# The differential test compares with kube-proxy.
-	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -p 1 -parallel 3 -timeout 30m -skip '^TestCNI' $(if $(SUBJECT),. ./cluster,./...)
+	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -p 2 -parallel 3 -timeout 30m -skip '^TestCNI' $(if $(SUBJECT),. ./cluster,./...)
 
 .PHONY: test-cni
 test-cni: ## Test the proxy with flannel and MetalLB (root). The first run builds them, and installs FRR, a BGP router.

@@ -188,9 +188,9 @@ func (now *fault) run(e *engine, commit func() error) error {
 	return err
 }
 
-// replaceRules lets another program replace each rule of the table in place: the
-// first one of each chain, then the second ones, and so on. A comparison must
-// name them, and the scrubber must repair the table once.
+// replaceRules lets another program replace each rule of the table in place:
+// the first ones of all chains, then the second ones, and so on. A comparison
+// must name them, and the scrubber must repair the table once.
 func (e *engine) replaceRules() error {
 	t := e.tables[0]
 	in := &nft.Table{Family: t.Family(), Name: ruleset.TableName}
@@ -201,7 +201,8 @@ func (e *engine) replaceRules() error {
 		for _, c := range chains {
 			rules, errRules := e.conn.RuleIDs(in, c.Name) // repairs change the handles
 			if err = errors.Join(err, errRules); i < len(rules) {
-				command += fmt.Sprintf("replace rule %s %s %s handle %d drop\n", in.Family, in.Name, c.Name, rules[i].Handle)
+				command += fmt.Sprintf("replace rule %s %s %s handle %d drop\n",
+					in.Family, in.Name, c.Name, rules[i].Handle)
 				want = append(want, "changed rule of chain "+c.Name)
 			}
 		}

@@ -37,9 +37,6 @@ func (s *story) startKubelet(name, programs string) {
 	pod, err := os.ReadFile("testdata/pod.yaml")
 	s.must(err)
 	s.apply(strings.ReplaceAll(string(pod), "$NODE", name))
-	s.kubectl("", "patch", "pod", "kube-proxy-"+name, "--namespace=kube-system", "--subresource=status",
-		"--type=merge", `--patch={"status": {"phase": "Running", "containerStatuses": [{"name": "kube-proxy",
-			"image": "", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}}]}}`)
 	certificate, key, err := cert.GenerateSelfSignedCertKey("kubelet", nil, nil)
 	s.must(err)
 	pair, err := tls.X509KeyPair(certificate, key)

@@ -116,7 +116,7 @@ func (w *world) deploy() {
 	w.t.Helper()
 	manifests, err := deployedManifests()
 	w.must(err)
-	w.must(w.APIServer.Apply(w.ctx(), manifests))
+	w.apply(manifests)
 	w.token, err = w.Token(w.ctx(), accountNamespace, accountName)
 	w.must(err)
 	w.config = filepath.Join(w.t.TempDir(), "kubeconfig")
@@ -130,7 +130,9 @@ func (w *world) apply(manifests string) {
 	if w.other != nil {
 		server = w.other
 	}
-	w.must(server.Apply(w.ctx(), manifests))
+	objects, err := cluster.Parse(manifests)
+	w.must(err)
+	w.must(server.Apply(w.ctx(), objects...))
 }
 
 // kubectl runs kubectl as administrator.

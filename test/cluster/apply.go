@@ -17,48 +17,84 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Apply replaces or creates the objects of manifests in YAML. The API server
-// refuses fields that it does not know. A call of `kubectl apply` takes a second
-// of processor time more, because the API server describes all its objects to
-// kubectl.
-func (s *APIServer) Apply(ctx context.Context, manifests string) error {
-	client := s.Client.Discovery().RESTClient()
-	for document := range strings.SplitSeq(manifests, "\n---\n") {
-		object := &unstructured.Unstructured{}
+// Object is an object of any kind.
+type Object = unstructured.Unstructured
+
+// Parse returns the objects of manifests in YAML.
+func Parse(manifests string) (objects []*Object, err error) {
+	for document := range strings.SplitSeq(manifests, "---\n") {
+		object := &Object{}
 		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
-			return fmt.Errorf("%w in\n%s", err, document)
+			return nil, fmt.Errorf("%w in\n%s", err, document)
 		}
-		body, err := json.Marshal(object.Object)
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
+	}
+	return objects, nil
+}
+
+// Apply creates or replaces objects, and sets their status. A change that the
+// API does not allow deletes and creates an object. The API server refuses
+// fields that it does not know. A call of `kubectl apply` takes two seconds of
+// processor time more: the API server describes all kinds of objects to it.
+func (s *APIServer) Apply(ctx context.Context, objects ...*Object) error {
+	for _, o := range objects {
+		err := s.put(ctx, o)
+		if apierrors.IsInvalid(err) {
+			if err = s.Delete(ctx, o); err == nil {
+				err = s.put(ctx, o)
+			}
+		}
 		if err != nil {
-			return fmt.Errorf("%w in\n%s", err, document)
-		}
-		send := func(request *rest.Request, path string) error {
-			return request.AbsPath(path).Param("fieldValidation", "Strict").
-				SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
-		}
-		folder := folderOf(object)
-		err = send(client.Put(), path.Join(folder, object.GetName()))
-		if apierrors.IsNotFound(err) {
-			err = send(client.Post(), folder)
-		}
-		if err != nil {
-			return fmt.Errorf("apply: %w:\n%s", err, document)
+			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
 	return nil
 }
 
-// folderOf returns the path of the objects of the same kind and namespace in the
-// API.
-func folderOf(object *unstructured.Unstructured) string {
-	kind := object.GroupVersionKind()
+func (s *APIServer) put(ctx context.Context, o *Object) error {
+	body, err := json.Marshal(o.Object)
+	if err != nil {
+		return err
+	}
+	send := func(request *rest.Request, to ...string) error {
+		return request.AbsPath(to...).Param("fieldValidation", "Strict").
+			SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
+	}
+	client, folder := s.Client.Discovery().RESTClient(), folderOf(o)
+	err = send(client.Put(), folder, o.GetName())
+	if apierrors.IsNotFound(err) {
+		err = send(client.Post(), folder)
+	}
+	if o.Object["status"] != nil && err == nil {
+		err = send(client.Put(), folder, o.GetName(), "status")
+	}
+	return err
+}
+
+// Delete deletes objects. They may not exist.
+func (s *APIServer) Delete(ctx context.Context, objects ...*Object) error {
+	for _, o := range objects {
+		err := s.Client.Discovery().RESTClient().Delete().AbsPath(folderOf(o), o.GetName()).Do(ctx).Error()
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// folderOf returns the path of the objects of the same kind and namespace in
+// the API.
+func folderOf(o *Object) string {
+	kind := o.GroupVersionKind()
 	root := "/apis/" + kind.Group
 	if kind.Group == "" {
 		root = "/api"
 	}
 	var within string
 	if !slices.Contains([]string{"Namespace", "Node", "ServiceCIDR", "ClusterRole", "ClusterRoleBinding"}, kind.Kind) {
-		within = path.Join("namespaces", cmp.Or(object.GetNamespace(), metav1.NamespaceDefault))
+		within = path.Join("namespaces", cmp.Or(o.GetNamespace(), metav1.NamespaceDefault))
 	}
 	resource, _ := meta.UnsafeGuessKindToResource(kind)
 	return path.Join(root, kind.Version, within, resource.Resource)

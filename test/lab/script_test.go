@@ -258,7 +258,7 @@ func (s *stage) outcome(r lab.Result, from *lab.Namespace) string {
 	switch {
 	case r.Outcome != lab.Answered:
 		return r.Outcome.String()
-	case slices.Contains(from.Addrs(), r.Answer.Source.Addr()) && r.Answer.Source.Port() != 40000:
+	case slices.Contains(from.Addrs(), r.Answer.Source.Addr()) && r.Answer.Source.Port() != 31000:
 		return r.Answer.Server + " as itself"
 	}
 	return fmt.Sprintf("%s as %v", r.Answer.Server, r.Answer.Source)

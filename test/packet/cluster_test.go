@@ -126,7 +126,7 @@ func (c *cluster) setUp(t testing.TB, flags ...string) {
 	if subject() != "" {
 		c.api = newAPIObjects(t, c.Lab)
 		for _, p := range c.proxies {
-			p.objects = []string{"--kubeconfig", c.api.kubeconfig}
+			p.objects = []string{"--kubeconfig", c.api.AdminKubeconfig()}
 		}
 	}
 	for _, node := range c.Nodes() {
