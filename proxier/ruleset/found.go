@@ -111,17 +111,6 @@ func LeadsToAllEndpoints(set string) bool { return strings.HasPrefix(set, allEnd
 // IsAffinitySet reports whether a set has the name of an affinity set.
 func IsAffinitySet(name string) bool { return strings.HasPrefix(name, affinitySetPrefix) }
 
-// IsSourceSet reports whether a set has the name of a set of source ranges.
-// Earlier versions had other sets, with names that end with a protocol.
-func IsSourceSet(name string) bool {
-	bits, ok := strings.CutPrefix(name, sourceSetPrefix)
-	if !ok { // most names, for which an error would cost two allocations
-		return false
-	}
-	_, err := strconv.ParseUint(bits, 10, 8)
-	return err == nil
-}
-
 // Versions up to v0.1.0 have other affinity sets, with rows of the same bytes.
 // nft has no name for the type of their ids.
 const earlierSetPrefix = "clients-"
