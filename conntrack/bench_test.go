@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
@@ -75,13 +73,13 @@ func BenchmarkWalk(b *testing.B) {
 			},
 		} {
 			b.Run(fmt.Sprintf("%d entries, %s", n, name), func(b *testing.B) {
-				before := cpuTime(b)
+				before := nstest.CPUTime(b)
 				for b.Loop() {
 					if err := walk(); err != nil {
 						b.Fatal(err)
 					}
 				}
-				b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N), "cpu-us/op")
+				b.ReportMetric(float64((nstest.CPUTime(b)-before).Microseconds())/float64(b.N), "cpu-us/op")
 			})
 		}
 	}
@@ -131,7 +129,7 @@ func (r *removalBenchmark) run(b *testing.B) {
 	defer cancel()
 	done := make(chan error)
 	go func() { done <- r.cleaner.Run(ctx) }()
-	before := cpuTime(b)
+	before := nstest.CPUTime(b)
 	tick := time.NewTicker(r.interval)
 	defer tick.Stop()
 	for i := 0; ctx.Err() == nil; i++ {
@@ -148,18 +146,8 @@ func (r *removalBenchmark) run(b *testing.B) {
 	if err := <-done; err != nil {
 		b.Fatal(err)
 	}
-	b.ReportMetric(100*(cpuTime(b)-before).Seconds()/duration.Seconds(), "cpu-%")
+	b.ReportMetric(100*(nstest.CPUTime(b)-before).Seconds()/duration.Seconds(), "cpu-%")
 	b.ReportMetric(float64(r.passes), "passes")
 	b.ReportMetric(float64(r.busy.Milliseconds())/float64(max(r.passes, 1)), "ms/pass")
 	b.ReportMetric(r.delay.Seconds(), "s-delay")
-}
-
-// cpuTime returns the CPU time of the process, in user space and in the
-// kernel.
-func cpuTime(b *testing.B) time.Duration {
-	var usage unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

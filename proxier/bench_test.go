@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,7 +119,7 @@ func BenchmarkChange(b *testing.B) {
 		}
 	}
 	b.ReportAllocs()
-	start, transactions := cpuTime(b), loop.table.Stats().Transactions
+	start, transactions := nstest.CPUTime(b), loop.table.Stats().Transactions
 	for i := 0; b.Loop(); i++ {
 		p.OnEndpointSliceUpdate(slices[i&1], slices[i&1^1])
 		loop.attempt("Sync", loop.table.Sync)
@@ -128,14 +127,5 @@ func BenchmarkChange(b *testing.B) {
 	if n := loop.table.Stats().Transactions - transactions; n < b.N {
 		b.Errorf("%d changes caused %d transactions", b.N, n)
 	}
-	b.ReportMetric(float64((cpuTime(b)-start).Nanoseconds())/1000/float64(b.N), "cpu-µs/op")
-}
-
-// cpuTime returns the CPU time of the process.
-func cpuTime(b *testing.B) time.Duration {
-	var usage unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	b.ReportMetric(float64((nstest.CPUTime(b)-start).Nanoseconds())/1000/float64(b.N), "cpu-µs/op")
 }

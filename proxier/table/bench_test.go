@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table"
@@ -44,28 +42,18 @@ func loaded(b *testing.B, config table.Config, services, endpoints int) *table.T
 // measure reports the time, allocations, rows and netlink bytes of each call
 // of f.
 func measure(b *testing.B, of *table.Table, f func(i int)) {
-	before, used := of.Stats(), cpuTime(b)
+	before, used := of.Stats(), nstest.CPUTime(b)
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {
 		f(i)
 	}
 	b.StopTimer()
-	after, used := of.Stats(), cpuTime(b)-used
+	after, used := of.Stats(), nstest.CPUTime(b)-used
 	b.ReportMetric(float64(used.Microseconds())/float64(b.N), "cpu-µs/op")
 	b.ReportMetric(float64(after.BytesWritten-before.BytesWritten)/float64(b.N), "sent-B/op")
 	b.ReportMetric(float64(after.RowsWritten-before.RowsWritten)/float64(b.N), "rows/op")
 	b.ReportMetric(float64((after.CommitTime-before.CommitTime).Microseconds())/float64(b.N), "kernel-µs/op")
-}
-
-// cpuTime returns the CPU time of the process, which depends less on other
-// processes than the time of day.
-func cpuTime(b *testing.B) time.Duration {
-	var usage unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // BenchmarkRewriteSizes writes all Services again while they have so many

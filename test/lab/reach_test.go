@@ -1,12 +1,10 @@
 package lab_test
 
 import (
-	"fmt"
 	"net/netip"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
-	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
 // probe makes an attempt with the default options.
@@ -20,17 +18,5 @@ func expect(t *testing.T, want lab.Outcome, from *lab.Namespace, protocol string
 	t.Helper()
 	if got := probe(t, from, protocol, to); got.Outcome != want {
 		t.Errorf("%s %s to %s: got %v, want %v", protocol, from.Name, to, got, want)
-	}
-}
-
-func BenchmarkLab(b *testing.B) {
-	for b.Loop() {
-		l := labtest.New(b)
-		for i := range 4 {
-			labtest.AddPod(b, l.Nodes()[i%2], fmt.Sprintf("pod-%d", i))
-		}
-		if err := l.Close(); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
+	"time"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
@@ -130,6 +131,17 @@ func Unprivileged(t testing.TB, f func()) {
 	if err := <-done; err != nil {
 		t.Fatalf("drop CAP_NET_ADMIN: %v", err)
 	}
+}
+
+// CPUTime returns the CPU time of the process, which depends less on other
+// processes than the time of day.
+func CPUTime(t testing.TB) time.Duration {
+	t.Helper()
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // ResetPeakMemory frees unused memory, and makes the kernel measure the peak
