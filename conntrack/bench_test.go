@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // BenchmarkRemovals1M measures the CPU time of a Cleaner for 30 s, with a
@@ -20,9 +21,7 @@ import (
 func BenchmarkRemovals1M(b *testing.B) {
 	const often, seldom = time.Second / 10, 2 * time.Second
 	limit, err := readInt("/" + sysctlDir + "/nf_conntrack_max")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	for name, tc := range map[string]struct {
 		ports    int // of the connections
 		port     uint16
@@ -75,9 +74,7 @@ func BenchmarkWalk(b *testing.B) {
 			b.Run(fmt.Sprintf("%d entries, %s", n, name), func(b *testing.B) {
 				before := nstest.CPUTime(b)
 				for b.Loop() {
-					if err := walk(); err != nil {
-						b.Fatal(err)
-					}
+					must.NoError(b, walk())
 				}
 				b.ReportMetric(float64((nstest.CPUTime(b)-before).Microseconds())/float64(b.N), "cpu-us/op")
 			})
@@ -143,9 +140,7 @@ func (r *removalBenchmark) run(b *testing.B) {
 		case <-ctx.Done():
 		}
 	}
-	if err := <-done; err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, <-done)
 	b.ReportMetric(100*(nstest.CPUTime(b)-before).Seconds()/duration.Seconds(), "cpu-%")
 	b.ReportMetric(float64(r.passes), "passes")
 	b.ReportMetric(float64(r.busy.Milliseconds())/float64(max(r.passes, 1)), "ms/pass")

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/healthcheck/connlimit"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // dial connects to a port from an address of the loopback interface.
@@ -24,9 +25,7 @@ func (ns namespace) dial(t *testing.T, from string, port uint16) net.Conn {
 	var conn net.Conn
 	var err error
 	ns.Do(func() { conn, err = dialer.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port)) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	conn.SetDeadline(time.Now().Add(10 * time.Second))
 	return conn
@@ -67,9 +66,7 @@ func TestConnectionLimit(t *testing.T) {
 	checks.server().limit = connlimit.New[netip.Prefix]("test", limit)
 	for _, port := range []uint16{held, probed} {
 		checks.server().SetService(Service{Namespace: "ns", Name: fmt.Sprint(port), Port: port, LocalEndpoints: 1})
-		if err := checks.await(fmt.Sprintf("127.0.0.1:%d", port), "200"); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, checks.await(fmt.Sprintf("127.0.0.1:%d", port), "200"))
 	}
 	for name, tc := range map[string]struct {
 		ns     namespace
@@ -117,9 +114,7 @@ func serverWithin(t *testing.T, divisor time.Duration, handler http.HandlerFunc)
 	t.Parallel()
 	ns := newNamespace(t)
 	socket, err := ns.listen("tcp", "127.0.0.1:31000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	server := newServer(handler)
 	for _, timeout := range []*time.Duration{
 		&server.ReadHeaderTimeout, &server.ReadTimeout, &server.WriteTimeout, &server.IdleTimeout,

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft/nfnetlink"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // addAddrs adds one row per tag: the addresses from 10.0.0.0.
@@ -160,19 +161,13 @@ func TestLostAnswers(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			runtime.LockOSThread() // the namespace ends with the thread
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, unix.Unshare(unix.CLONE_NEWNET))
 			c, err := Open()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			defer c.Close()
 			b := NewBatch(table)
 			b.AddTable("")
-			if err := c.Commit(b); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, c.Commit(b))
 			if err := unix.SetsockoptInt(c.socket.FD, unix.SOL_SOCKET, unix.SO_RCVBUF, 0); err != nil { // the minimum
 				t.Fatal(err)
 			}
@@ -185,9 +180,7 @@ func TestLostAnswers(t *testing.T) {
 				flags := data[m.at+nfnetlink.FlagsAt:]
 				binary.NativeEndian.PutUint16(flags, binary.NativeEndian.Uint16(flags)|unix.NLM_F_ACK)
 			}
-			if err := c.socket.Send(data); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, c.socket.Send(data))
 			err = c.outcome(b)
 			for _, want := range tt.want {
 				if !errors.Is(err, want) || errors.Is(err, tt.not) {

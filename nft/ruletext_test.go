@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab/listing"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // checkTexts fails the test if a rule of the table has another text than the
@@ -47,9 +48,7 @@ func checkListing(t testing.TB, c *nft.Conn) (rules int) {
 			}
 		}
 		chains, err := c.Chains(table)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for _, chain := range chains {
 			found, err := c.Rules(table, chain.Name)
 			if err != nil || len(found) != len(want[chain.Name]) {
@@ -86,9 +85,7 @@ func TestRuleTexts(t *testing.T) {
 	rules := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for section := range strings.SplitSeq(string(text), "\n-- ") {
 			_, after, named := strings.Cut(section, " --\n")
 			if named {
@@ -108,9 +105,7 @@ func TestRuleTexts(t *testing.T) {
 func TestForeignRuleTexts(t *testing.T) {
 	t.Parallel()
 	archive, err := txtar.ParseFile("testdata/foreign.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	rules := make(map[string]string)
 	for _, file := range archive.Files {
 		for family := range strings.FieldsSeq(file.Name) {

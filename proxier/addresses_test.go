@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // fakeAddresses are the addresses and errors of a test in a synctest bubble.
@@ -108,9 +109,7 @@ func testAddresses(t *testing.T, steps []addressStep) {
 	a := &localAddresses{
 		report: got.report, listAll: source.list, wait: source.wait, release: func() { close(source.changes) },
 	}
-	if err := a.start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, a.start())
 	if source.lists > 10 {
 		t.Errorf("got %d lists at the start, want at most 10", source.lists)
 	}
@@ -141,23 +140,17 @@ func TestManyAddresses(t *testing.T) {
 	tabletest.NewNamespace(t)
 	got := new(reported)
 	a, err := watchLocalAddresses(got.report)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	const many = 1000 // more than the receive buffer holds
 	lo := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 1}}
 	add := func(i int) {
 		ip := &net.IPNet{IP: net.IPv4(10, 1, byte(i>>8), byte(i)), Mask: net.CIDRMask(32, 32)}
-		if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: ip}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, netlink.AddrAdd(lo, &netlink.Addr{IPNet: ip}))
 	}
 	for i := range many {
 		add(i)
 	}
-	if err := a.wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, a.wait())
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { a.run(ctx) })

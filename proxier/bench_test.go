@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // BenchmarkRepair measures the time from the deletion of the table by another
@@ -38,14 +39,10 @@ func BenchmarkRepair(b *testing.B) {
 		batch := nft.NewBatch(table)
 		batch.DeleteTable()
 		b.StartTimer()
-		if err := other.Commit(batch); err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, other.Commit(batch))
 		for {
 			_, hooked, err := other.FindChain(table, "nat-prerouting")
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.NoError(b, err)
 			if hooked {
 				break
 			}
@@ -62,9 +59,7 @@ func BenchmarkManySlices(b *testing.B) {
 			for range b.N {
 				b.StopTimer()
 				p, err := assemble(sampleConfig(), nft.IPv4)
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.NoError(b, err)
 				svc := tabletest.NumberedService(0)
 				var ports []cluster.EndpointPort
 				svc.Ports, ports = tabletest.Ports(size.ports)

@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/manifest"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/must"
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
@@ -32,18 +33,12 @@ func (h oneSync) Sync() { h.done() }
 func loaded(t *testing.T, config Config, dir string) *Proxier {
 	t.Helper()
 	p, err := assemble(config, nft.IPv4, nft.IPv6)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	ctx, done := context.WithTimeout(t.Context(), time.Minute)
 	defer done()
 	source, err := manifest.New(manifest.Config{Dir: dir, Handler: oneSync{p, done}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := source.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, source.Run(ctx))
 	if listed, _ := p.tracker.state(); !listed {
 		t.Fatal("the first lists are not complete")
 	}
@@ -58,9 +53,7 @@ func tablesOf(t *testing.T, p *Proxier) string {
 	t.Helper()
 	var text bytes.Buffer
 	for _, f := range p.families {
-		if err := f.table.Fprint(&text); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, f.table.Fprint(&text))
 	}
 	return text.String()
 }
@@ -77,9 +70,7 @@ func servicesOf(t *testing.T, p *Proxier) (text string) {
 			view.Add(&other)
 		}
 		out, err := yaml.Marshal(view)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		text += "---\n" + string(out)
 	}
 	return text

@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // sampleConfig returns the configuration for the sample Services.
@@ -26,9 +27,7 @@ func sampleConfig() Config {
 func newTestProxier(t testing.TB, config Config, families ...nft.Family) *Proxier {
 	t.Helper()
 	p, err := newProxier(config, families...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -66,9 +65,7 @@ func TestRestAfter(t *testing.T) {
 		}
 	}
 	p, err := assemble(sampleConfig(), nft.IPv4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	l := newSyncLoop(p.families[0])
 	p.tracker.servicesSynced, p.tracker.slicesSynced = true, true
 	const work = 5 * time.Millisecond
@@ -82,9 +79,7 @@ func TestRestAfter(t *testing.T) {
 // succeeds measures each of them once.
 func TestTriggersOfFailingSyncs(t *testing.T) {
 	p, err := assemble(sampleConfig(), nft.IPv4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	f := p.families[0]
 	for _, n := range []int{maxTriggers - 1, 100} {
 		p.tracker.pending[nft.IPv4].triggers = make([]time.Time, n)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // TestMetricsOfKubeProxy compares names, types and labels with the metrics of
@@ -23,9 +24,7 @@ func TestMetricsOfKubeProxy(t *testing.T) {
 	p.families[0].publish()
 	got := gathered(t, p.Metrics())
 	data, err := os.ReadFile("testdata/kube-proxy-metrics.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	count := 0
 	for line := range strings.Lines(string(data)) {
 		words := strings.Split(strings.TrimSpace(line), "\t")
@@ -48,13 +47,9 @@ func TestMetricsOfKubeProxy(t *testing.T) {
 func gather(t testing.TB, c prometheus.Collector) map[string]*dto.MetricFamily {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(c); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, registry.Register(c))
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	out := make(map[string]*dto.MetricFamily)
 	for _, f := range families {
 		out[f.GetName()] = f

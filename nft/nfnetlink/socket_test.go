@@ -5,14 +5,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // A datagram that is too large is not sent in part.
 func TestTooLargeToSend(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer unix.Close(fds[0])
 	defer unix.Close(fds[1])
 	s := &Socket{FD: fds[0], sendBuf: 1 << 30} // so that Send does not enlarge the buffer
@@ -24,13 +24,9 @@ func TestTooLargeToSend(t *testing.T) {
 // A second Close does not close the descriptor of another socket.
 func TestCloseAgain(t *testing.T) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	s := &Socket{FD: fd}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, s.Close())
 	if err := unix.Dup3(2, fd, unix.O_CLOEXEC); err != nil { // another file has the descriptor
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/notify"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 const (
@@ -98,9 +99,7 @@ func testTracerLost(t *testing.T, c *nft.Conn) {
 func openTracer(t *testing.T) *notify.Tracer {
 	t.Helper()
 	tracer, err := notify.OpenTracer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { tracer.Close() })
 	return tracer
 }
@@ -146,9 +145,7 @@ func eventText(t *testing.T, c *nft.Conn, table *nft.Table, e notify.TraceEvent)
 		return fmt.Sprintf("policy %s: %s", e.Chain, e.Verdict)
 	}
 	ids, err := c.RuleIDs(table, e.Chain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	at := slices.IndexFunc(ids, func(id nft.RuleID) bool { return id.Handle == e.Rule })
 	return fmt.Sprintf("rule %s %d: %s", e.Chain, at, e.Verdict)
 }
@@ -158,9 +155,7 @@ func receive(t *testing.T, tracer *notify.Tracer) (all []notify.TraceEvent) {
 	t.Helper()
 	for {
 		events, err := tracer.Receive(100 * time.Millisecond)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if len(events) == 0 {
 			return all
 		}
@@ -179,9 +174,7 @@ func loopback(f nft.Family) netip.Addr {
 func sendUDP(t *testing.T, to netip.AddrPort) (from netip.AddrPort) {
 	t.Helper()
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer conn.Close()
 	if _, err := conn.Write([]byte("packet")); err != nil && !errors.Is(err, unix.EPERM) {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 const rules = `*nat
@@ -39,14 +40,10 @@ func sample(t *testing.T) (*socket, *Table, Deletion) {
 	nstest.Enter(t)
 	run(t, rules, "iptables-legacy-restore")
 	s, err := open(nft.IPv4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(s.close)
 	table, d, err := s.readAndChoose("nat", gone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return s, table, d
 }
 
@@ -92,9 +89,7 @@ func TestDelete(t *testing.T) {
 		}
 		return d, err
 	}
-	if err := Delete(t.Context(), nft.IPv4, "nat", choose); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, Delete(t.Context(), nft.IPv4, "nat", choose))
 	var got []string
 	want := []string{added}
 	for line := range strings.Lines(rules) {
@@ -161,9 +156,7 @@ func TestRefusedReplacement(t *testing.T) {
 			s, table, d := sample(t)
 			entries := len(table.entries)
 			table, _, err := table.without(d)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			c.damage(t, table)
 			before := savedNAT(t)
 			if _, err := s.replace(table, entries); !errors.Is(err, c.want) {

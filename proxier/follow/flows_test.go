@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // The memory for 500 NodePorts on 500 addresses is proportional to their sum,
@@ -41,9 +42,7 @@ func startCommit(t testing.TB, services, nodeAddrs, endpoints int) *table.Commit
 	rules, err := ruleset.New(ruleset.Config{
 		NodePortAddresses: ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("172.30.0.0/16")},
 	}, nft.IPv4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	node := tabletest.Node()
 	for i := range nodeAddrs {
 		node.NodePortIPs = append(node.NodePortIPs, netip.AddrFrom4([4]byte{172, 30, byte(i >> 8), byte(i)}))
@@ -63,9 +62,7 @@ func startCommit(t testing.TB, services, nodeAddrs, endpoints int) *table.Commit
 			in.Endpoints = append(in.Endpoints, endpoint)
 		}
 		plan, err := rules.MakePlan(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		c.Changes = append(c.Changes, table.PortChange{After: plan})
 	}
 	return c
@@ -81,18 +78,12 @@ func BenchmarkStaleFlows(b *testing.B) {
 	if err == nil {
 		err = netlink.LinkSetUp(lo)
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	client, err := net.Dial("udp", "127.0.0.1:9")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	defer client.Close()
 	conn, err := conntrack.Open()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	defer conn.Close()
 	for _, nodePorts := range []int{125, 500} {
 		start := startCommit(b, nodePorts, 500, 10)

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // readObject reads an object in YAML, without its kind.
@@ -25,9 +27,7 @@ func readObject[T any](t *testing.T, file string) (object T) {
 	if err == nil {
 		err = yaml.UnmarshalStrict(text, &object)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return object
 }
 
@@ -103,17 +103,11 @@ func checkPruned[N comparable, V any, O object](t *testing.T, k kind[N, V, O], o
 	t.Helper()
 	text := encoded(runtime.ContentTypeProtobuf, objects)
 	whole, err := runtime.Decode(decoder, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want, err := k.translateList(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	got, err := k.readList(decoder, bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s objects: got %+v\nwant %+v", k.name, got, want)
 	}
@@ -123,13 +117,9 @@ func checkPruned[N comparable, V any, O object](t *testing.T, k kind[N, V, O], o
 func TestPruneFields(t *testing.T) {
 	slice := fullSlice(t, 5)
 	message, err := slice.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var got discoveryv1.EndpointSlice
-	if err := got.Unmarshal(unreadEndpointSlice.prune(message)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, got.Unmarshal(unreadEndpointSlice.prune(message)))
 	slice.GenerateName, slice.OwnerReferences, slice.Finalizers, slice.ManagedFields = "", nil, nil, nil
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]

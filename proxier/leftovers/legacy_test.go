@@ -17,6 +17,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/xtables"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // Removals lose no rule that an iptables program adds at the same time,
@@ -78,12 +79,8 @@ done`
 	end := filepath.Join(t.TempDir(), "end")
 	cmd := exec.Command("env", lock, "sh", "-c", script, end)
 	output, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, cmd.Start())
 	a := new(additions)
 	read := make(chan struct{})
 	go func() {
@@ -145,9 +142,7 @@ func TestRemoveFromLegacyKeepsCounters(t *testing.T) {
 			load(t, family, "legacy", fileOf(family, "-without"))
 			iptables(t, family, "legacy", "", "", "-I", "OUTPUT", "-p", "udp", "--dport", "9", "-j", "ACCEPT")
 			conn, err := net.Dial("udp", map[nft.Family]string{nft.IPv4: "127.0.0.1:9", nft.IPv6: "[::1]:9"}[family])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			defer conn.Close()
 			var sent atomic.Int64
 			stop, stopped := make(chan struct{}), make(chan struct{})

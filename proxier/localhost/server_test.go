@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/healthcheck/connlimit"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 const patience = 20 * time.Second
@@ -39,9 +40,7 @@ func newFixture(t testing.TB, addr string, change func(*Server)) *fixture {
 	f.Server, err = New(Config{
 		Addr: netip.MustParseAddr(addr), Limit: newLimit(1 << 20), Report: func(e Event) { f.events <- e },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	f.Server.listen = func(at netip.AddrPort) (l net.Listener, err error) {
 		f.ns.Do(func() { l, err = listen(at) })
 		return l, err
@@ -72,9 +71,7 @@ type endpoint struct {
 func (f *fixture) endpoint() *endpoint {
 	f.t.Helper()
 	l, err := f.Server.listen(netip.AddrPortFrom(f.config.Addr, 0))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.NoError(f.t, err)
 	f.t.Cleanup(func() { l.Close() })
 	e := &endpoint{netip.MustParseAddrPort(l.Addr().String()), make(chan *net.TCPConn, 20_000)}
 	go func() {
@@ -116,9 +113,7 @@ func (f *fixture) awaitListeners(n int) {
 func (f *fixture) connect() *net.TCPConn {
 	f.t.Helper()
 	c, err := f.connectTo(testPort)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.NoError(f.t, err)
 	return c
 }
 
@@ -150,9 +145,7 @@ func (e *endpoint) next(t testing.TB) *net.TCPConn {
 func (f *fixture) pair(e *endpoint) (client, server *net.TCPConn) {
 	f.t.Helper()
 	client, server = f.connect(), e.next(f.t)
-	if err := passByte(client, server); err != nil {
-		f.t.Fatal(err)
-	}
+	must.NoError(f.t, passByte(client, server))
 	return client, server
 }
 
@@ -236,9 +229,7 @@ func TestAffinity(t *testing.T) {
 	at := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 	a, b := at("10.0.0.1:80"), at("10.0.0.2:80")
 	s, err := New(Config{Addr: netip.MustParseAddr("127.0.0.1"), Limit: newLimit(1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	set := func(timeout time.Duration, targets ...netip.AddrPort) {
 		s.Set(NodePort{Port: testPort, ServicePort: "ns/web", Targets: targets, Affinity: timeout})
 	}
@@ -311,9 +302,7 @@ func (*failingListener) Addr() net.Addr { return &net.TCPAddr{} }
 func TestAcceptFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(Config{Addr: netip.MustParseAddr("127.0.0.1"), Limit: newLimit(1)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		l := &failingListener{failures: 10}
 		s.accept(&nodePort{}, testPort, l)
 		for i, want := range []time.Duration{5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000} {

@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // benchServices is the number of Services of the benchmarks. Each has
@@ -29,9 +30,7 @@ func loaded(b *testing.B, config table.Config, services, endpoints int) *table.T
 	if err == nil {
 		err = tables[0].Setup()
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	of := tables[0]
 	b.Cleanup(func() { of.Close() })
 	of.SetNode(tabletest.Node())
@@ -193,9 +192,7 @@ func BenchmarkForeignCommits(b *testing.B) {
 			batch := nft.NewBatch(foreign)
 			batch.AddTable("")
 			batch.DeleteTable()
-			if err := other.Commit(batch); err != nil {
-				b.Fatal(err)
-			}
+			must.NoError(b, other.Commit(batch))
 			if !time.Now().Before(after) {
 				used, err := keep.ThreadTimeOf(of.Check)
 				if checks += used; err != nil {
@@ -226,9 +223,7 @@ func BenchmarkVerify(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
-		if err := table.Verify(of); err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, table.Verify(of))
 	}
 }
 
@@ -243,8 +238,6 @@ func BenchmarkScrub(b *testing.B) {
 	for range b.N {
 		tabletest.NFT(b, "", "add", "table", "ip", "other")
 		tabletest.NFT(b, "", "delete", "table", "ip", "other")
-		if err := scrub(of); err != nil {
-			b.Fatal(err)
-		}
+		must.NoError(b, scrub(of))
 	}
 }

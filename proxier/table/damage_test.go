@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // Damage by another program, in each part of the table: whether a check reports
@@ -21,9 +22,7 @@ import (
 // rewrite. The test of package explain with this name reads the same damages.
 func TestDamage(t *testing.T) {
 	damages, err := txtar.ParseFile("testdata/damages.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	found, err := txtar.ParseFile("testdata/damages-found.txtar")
 	if err != nil || len(found.Files) != len(damages.Files) {
 		t.Fatalf("got %d damages and %d results, %v", len(damages.Files), len(found.Files), err)
@@ -34,9 +33,7 @@ func TestDamage(t *testing.T) {
 			want := strings.Split(strings.TrimSpace(string(found.Files[i].Data)), "\n")
 			kind, by, _ := strings.Cut(want[0], " by ")
 			sets, err := e.conn.Sets(&nft.Table{Family: nft.IPv4, Name: ruleset.TableName})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			switch counts := sets[0].Count >= 0; {
 			case strings.HasPrefix(by, "count") && counts:
 				by = "verify"
@@ -73,9 +70,7 @@ func checkRepair(t *testing.T, of *table.Table, kind keep.DamageKind, by string)
 	}
 	repair := map[bool]func(*table.Table) error{true: (*table.Table).Check, false: scrub}[by == "verify"]
 	for _, check := range []func(*table.Table) error{repair, (*table.Table).Check, scrub} {
-		if err := check(of); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, check(of))
 		s := of.Stats()
 		wrongKind := kind != keep.DamagedRow && (s.Repairs[kind] != want || s.Rewrites-before != wantRewrites)
 		if sum(maps.Values(s.Repairs)) != want || wrongKind { // the kind of a row is keep.DamagedRows if it is a sample

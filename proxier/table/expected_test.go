@@ -10,6 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // Expected has each row of the wanted plans, and the chains to which they lead.
@@ -23,9 +24,7 @@ func TestExpected(t *testing.T) {
 	for range 200 {
 		c.Change(table)
 		expected, err := table.Expected(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		ids, rows := table.ids.next, expected.program.Rows
 		for _, p := range table.desired.ports {
 			plan, _ := table.preview(p, nil)
@@ -60,9 +59,7 @@ func TestExpectedLateRead(t *testing.T) {
 		f()
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	busy = errors.New("busy")
 	done := make(chan struct{})
 	go func() {
@@ -74,9 +71,7 @@ func TestExpectedLateRead(t *testing.T) {
 	key := nft.Tuple{}.Addr(netip.MustParseAddr("10.96.0.10")).Proto(unix.IPPROTO_TCP).Port(80)
 	for _, name := range []string{"service-classes", "cluster-ips"} {
 		set, err := expected.Set(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if row, err := expected.Row(set, key); err != busy || row.Set != nil {
 			t.Errorf("set %s: got row %s, %v, want the error", name, row, err)
 		}

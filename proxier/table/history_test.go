@@ -19,6 +19,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 var (
@@ -105,9 +106,7 @@ func (h *history) table() *table.Table { return h.tables[0] }
 // restart starts a process with the objects.
 func (h *history) restart() {
 	h.t.Helper()
-	if err := h.start(); err != nil {
-		h.t.Fatal(err)
-	}
+	must.NoError(h.t, h.start())
 	h.kernels[0].OnCommit = h.commit
 	h.refused = make(map[uint32]unix.Errno) // the old one has the tags of the other process
 	h.Replay(h.table())
@@ -179,9 +178,7 @@ func (h *history) end() {
 	h.t.Helper()
 	h.calm, h.limits.Burst = 0, time.Hour
 	h.remember()
-	if err := errors.Join(h.table().Resync(), h.table().Check()); err != nil {
-		h.t.Fatal(err)
-	}
+	must.NoError(h.t, errors.Join(h.table().Resync(), h.table().Check()))
 }
 
 // check checks that nothing is refused or waits, and that the table in the
@@ -195,9 +192,7 @@ func (h *history) check(list bool) {
 		h.t.Fatalf("got differences %s, %v", text, err)
 	}
 	if list {
-		if err := h.wanted(); err != nil {
-			h.t.Fatal(err)
-		}
+		must.NoError(h.t, h.wanted())
 	}
 }
 
@@ -321,9 +316,7 @@ func TestRandomTurns(t *testing.T) {
 				h.turns(h.seed%4 > 1)
 			}
 			h.end()
-			if err := finish(h.table()); err != nil {
-				h.t.Fatal(err)
-			}
+			must.NoError(h.t, finish(h.table()))
 			h.check(false)
 		}
 		h.check(true)

@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // While the table is rewritten, every new connection from an allowed source is
@@ -29,9 +30,7 @@ func TestRewriteLosesNoConnection(t *testing.T) {
 	endpoint := tabletest.Endpoint("10.244.0.1")
 	endpoint.Ports[0].Protocol = cluster.UDP
 	restart := func() {
-		if err := e.start(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, e.start())
 		e.sinks.SetService(guarded)
 		tabletest.SetEndpoint(e.sinks, guarded.Name, endpoint)
 		tabletest.PassNumbered(e.sinks, 300, tabletest.ManyEndpoints) // a commit takes longer
@@ -59,9 +58,7 @@ func TestShrinkingServiceLosesNoConnection(t *testing.T) {
 	tabletest.NewNode(t)
 	e := newEngine(t)
 	e.limits.Burst = time.Hour
-	if err := e.start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, e.start())
 	shrinking := tabletest.Service("shrinking", "10.96.200.1", func(s *cluster.Service) {
 		s.Ports[0].Protocol = cluster.UDP
 		s.ExternalIPs = tabletest.Addrs("192.0.2.1")
@@ -124,9 +121,7 @@ func endPackets(t *testing.T, endpoints, vip string) func(counter string) int {
 	return func(counter string) int {
 		listing := tabletest.NFT(t, "", "list", "counter", "ip", "end", counter)
 		n, err := strconv.Atoi(regexp.MustCompile(`packets (\d+)`).FindStringSubmatch(listing)[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return n
 	}
 }
@@ -136,9 +131,7 @@ func endPackets(t *testing.T, endpoints, vip string) func(counter string) int {
 func sendUDP(t *testing.T, from netip.Addr, to netip.AddrPort) (stop func() int) {
 	t.Helper()
 	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: from.AsSlice()}, net.UDPAddrFromAddrPort(to))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var stopped atomic.Bool
 	sent := make(chan int, 1)
 	go func() {

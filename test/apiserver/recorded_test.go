@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // recorded is the folder of kube-proxy's recorded answers.
@@ -38,18 +40,12 @@ func expected(t *testing.T, file, got string) string {
 	t.Helper()
 	path := filepath.Join(recorded, file)
 	if *record {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.NoError(t, os.WriteFile(path, []byte(got), 0o644))
 		return got
 	}
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return string(text)
 }
 

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // TestLabels checks that each object has the labels that Helm recommends, and
@@ -33,9 +35,7 @@ func TestLabels(t *testing.T) {
 	selector := set.Selector.MatchLabels
 	for name, object := range all {
 		m, err := meta.Accessor(object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		got := labels.Set(m.GetLabels())
 		if name == "Pod nftproxy-test" {
 			if selector := labels.SelectorFromSet(selector); selector.Matches(got) {
@@ -59,9 +59,7 @@ func TestMonitoringObjects(t *testing.T) {
 	found := map[string]map[string]any{}
 	for _, document := range strings.Split(text, "\n---\n") {
 		var object map[string]any
-		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, yaml.Unmarshal([]byte(document), &object))
 		if kind, ok := object["kind"].(string); ok && (kind != "ConfigMap" ||
 			strings.Contains(document, "-dashboard\n")) {
 			found[kind] = object
@@ -75,9 +73,7 @@ func TestMonitoringObjects(t *testing.T) {
 	}
 	var dashboard any
 	data := found["ConfigMap"]["data"].(map[string]any)["nftproxy.json"].(string)
-	if err := json.Unmarshal([]byte(data), &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal([]byte(data), &dashboard))
 	if diff := cmp.Diff(fields(t, "deploy/monitoring/dashboard.json"), dashboard); diff != "" {
 		t.Errorf("dashboard (-deploy/monitoring +chart):\n%s", diff)
 	}
@@ -91,12 +87,8 @@ func TestMonitoringObjects(t *testing.T) {
 func fields(t *testing.T, path string) (value any) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, &value); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, yaml.Unmarshal(text, &value))
 	return value
 }
 
@@ -104,9 +96,7 @@ func fields(t *testing.T, path string) (value any) {
 // to date, and that each value is documented.
 func TestGeneratedFiles(t *testing.T) {
 	schema, err := exec.Command("go", "run", "./schema").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	readme, errs, err := tool("helm-docs", "--chart-search-root="+chart, "--sort-values-order=file", "--dry-run",
 		"--log-level=warning")
 	if err != nil || errs != "" {
@@ -114,9 +104,7 @@ func TestGeneratedFiles(t *testing.T) {
 	}
 	for name, want := range map[string]string{"values.schema.json": string(schema), "README.md": readme} {
 		got, err := os.ReadFile(filepath.Join(chart, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if diff := cmp.Diff(strings.TrimSpace(want), strings.TrimSpace(string(got))); diff != "" {
 			t.Errorf("%s is not up to date, run `make chart` (-want +got):\n%s", name, diff)
 		}

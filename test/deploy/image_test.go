@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 const imageName = "registry.example:5000/nftproxy:v1.2.3"
@@ -30,9 +32,7 @@ func smallProgram(t *testing.T, arch string) string {
 	const text = "package main\n\nfunc main() { println(\"it runs\") }\n"
 	err := errors.Join(os.WriteFile(source, []byte(text), 0o644),
 		os.WriteFile(filepath.Join(folder, "THIRD-PARTY"), []byte("licences of modules"), 0o644))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(folder, "kube-proxy"), source)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -60,9 +60,7 @@ func TestImage(t *testing.T) {
 	}
 	archive, first := build()
 	docker, err := tarball.ImageFromPath(archive, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if err := validate.Image(docker); err != nil {
 		t.Errorf("Docker archive: %v", err)
 	}
@@ -75,9 +73,7 @@ func TestImage(t *testing.T) {
 		t.Errorf("got containerd name %q, want %q", name, imageName)
 	}
 	config, err := docker.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if config.Architecture != runtime.GOARCH || config.Created.Unix() != 1700000000 ||
 		config.Config.Entrypoint[0] != "/usr/local/bin/kube-proxy" {
 		t.Errorf("got configuration %+v", config)
@@ -98,16 +94,12 @@ func ociIndex(t *testing.T, archive string) *v1.IndexManifest {
 		t.Fatalf("tar: %v\n%s", err, out)
 	}
 	index, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if err := validate.Index(index); err != nil {
 		t.Errorf("OCI layout: %v", err)
 	}
 	manifest, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return manifest
 }
 
@@ -122,18 +114,12 @@ func checkRoot(t *testing.T, img v1.Image) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		modes[h.Name] = strings.TrimSuffix(h.FileInfo().Mode().String()+" "+h.Linkname, " ")
 		if h.Name == "usr/local/bin/kube-proxy" {
 			data, err := io.ReadAll(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(root, "kube-proxy"), data, h.FileInfo().Mode()); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
+			must.NoError(t, os.WriteFile(filepath.Join(root, "kube-proxy"), data, h.FileInfo().Mode()))
 		}
 	}
 	want := map[string]string{
@@ -167,9 +153,7 @@ func TestImageOfSeveralArchitectures(t *testing.T) {
 		t.Errorf("got layout %+v, want one index", top)
 	}
 	docker, err := tarball.ImageFromPath(archive, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if config, err := docker.ConfigFile(); err != nil || config.Architecture != "arm64" {
 		t.Errorf("got Docker image %+v, %v; want arm64", config, err)
 	}

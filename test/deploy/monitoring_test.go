@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // knownMetrics returns the metrics of kube-proxy v1.36 in nftables mode, and
@@ -40,9 +42,7 @@ func ownMetrics(t *testing.T) (names []string) {
 	t.Helper()
 	for _, folder := range []string{"proxier", "proxier/ejector", "proxier/follow", "cmd/kube-proxy/app"} {
 		files, err := filepath.Glob(filepath.Join(repository, folder, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for _, file := range files {
 			if !strings.HasSuffix(file, "_test.go") {
 				names = append(names, namesIn(t, file, `"(nftproxy_[a-z_]+)"`)...)
@@ -60,9 +60,7 @@ func ownMetrics(t *testing.T) (names []string) {
 func namesIn(t *testing.T, file, pattern string) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
 		names = append(names, m[1])
 	}
@@ -164,16 +162,12 @@ type panel struct {
 
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(repository, "deploy/monitoring/dashboard.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var dashboard struct {
 		UID, Title string
 		Panels     []panel
 	}
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(text, &dashboard))
 	known, ids, shown := knownMetrics(t), map[int]bool{}, 0
 	variables := strings.NewReplacer(
 		"$__rate_interval", "5m", "$__range", "1h", "$job", "kube-proxy", "$instance", "all")

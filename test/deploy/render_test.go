@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 const (
@@ -82,13 +84,9 @@ func kustomizeDir(t *testing.T, dir string) objects {
 func kustomizeUsed(t *testing.T, name string) objects {
 	t.Helper()
 	base, err := filepath.Abs(filepath.Join(repository, "deploy/kustomize", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	config, err := os.ReadFile(filepath.Join(base, "config.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	dir := t.TempDir()
 	if base, err = filepath.Rel(dir, base); err != nil {
 		t.Fatal(err)
@@ -107,9 +105,7 @@ configMapGenerator:
 `, base, apiServer),
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	return kustomizeDir(t, dir)
 }
@@ -138,9 +134,7 @@ func decode(t testing.TB, manifests string) objects {
 		if errors.Is(err, io.EOF) {
 			return all
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if strings.TrimSpace(string(document)) == "" {
 			continue
 		}
@@ -149,9 +143,7 @@ func decode(t testing.TB, manifests string) objects {
 			t.Fatalf("%v in\n%s", err, document)
 		}
 		m, err := meta.Accessor(object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		key := kind.Kind + " " + m.GetName()
 		if all[key] != nil {
 			t.Fatalf("%s is rendered twice", key)

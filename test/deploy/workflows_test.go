@@ -9,22 +9,20 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // TestActions checks that workflows pin actions by commit, and name its
 // version. A tag can be moved.
 func TestActions(t *testing.T) {
 	workflows, err := filepath.Glob(filepath.Join(repository, ".github/workflows/*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	pinned := regexp.MustCompile(`^[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
 	found := 0
 	for _, path := range workflows {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for _, match := range regexp.MustCompile(`(?m)\buses: (.*)$`).FindAllSubmatch(text, -1) {
 			found++
 			if !pinned.Match(match[1]) {
@@ -41,9 +39,7 @@ func TestActions(t *testing.T) {
 // checked commit, in a job that does nothing as root, and that they are tested.
 func TestReleaseWorkflow(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(repository, ".github/workflows/release.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	type job struct {
 		Needs any
 		Steps []struct {
@@ -55,9 +51,7 @@ func TestReleaseWorkflow(t *testing.T) {
 		Defaults struct{ Run struct{ Shell string } }
 		Jobs     map[string]job
 	}
-	if err := yaml.Unmarshal(text, &workflow); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, yaml.Unmarshal(text, &workflow))
 	if shell := workflow.Defaults.Run.Shell; shell != "bash" { // the default has no pipefail
 		t.Errorf("got shell %q, want bash", shell)
 	}

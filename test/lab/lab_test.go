@@ -18,6 +18,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 func TestConcurrentLabs(t *testing.T) {
@@ -61,9 +62,7 @@ func TestConcurrentLabs(t *testing.T) {
 // The lab is created in a namespace that no other test changes.
 func TestClosedLabLeavesNothing(t *testing.T) {
 	outside := labtest.New(t)
-	if err := outside.Client.Do(func() error { leaveNothing(t); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, outside.Client.Do(func() error { leaveNothing(t); return nil }))
 }
 
 func leaveNothing(t *testing.T) {
@@ -81,9 +80,7 @@ func leaveNothing(t *testing.T) {
 		t.Error("the test does not find the names or the descriptors of the lab")
 	}
 	for range 2 {
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, l.Close())
 	}
 	after := stateOf(t)
 	for what, pair := range map[string][2][]string{
@@ -124,9 +121,7 @@ func stateOf(t *testing.T) state {
 	t.Helper()
 	var found state
 	links, err := netlink.LinkList()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, link := range links {
 		found.links = append(found.links, link.Attrs().Name)
 	}
@@ -137,9 +132,7 @@ func stateOf(t *testing.T) state {
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for line := range strings.Lines(string(mounts)) {
 		if strings.Contains(line, "/lab") {
 			found.mounts = append(found.mounts, line)
@@ -156,9 +149,7 @@ func stateOf(t *testing.T) state {
 func linksTo(t *testing.T, pattern string, kinds ...string) []string {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var found []string
 	for _, file := range files {
 		target, err := os.Readlink(file)
@@ -181,9 +172,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("namespace of %s: got %d, want %d", name, named, held)
 		}
 	}
-	if err := pod.Remove(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, pod.Remove())
 	if _, err := os.Stat("/run/netns/lab-names.pod"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("name of a removed pod: got %v, want os.ErrNotExist", err)
 	}
@@ -195,9 +184,7 @@ func TestNames(t *testing.T) {
 func inode(t *testing.T, path string) uint64 {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 

@@ -10,15 +10,14 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 func TestDo(t *testing.T) {
 	l := labtest.New(t)
 	where := func() string {
 		link, err := os.Readlink("/proc/thread-self/ns/net")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return link
 	}
 	home := where()
@@ -51,12 +50,8 @@ func TestCommandKilledWithNamespace(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	sleep := pod.Command(ctx, "sleep", "3600")
-	if err := sleep.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := pod.Remove(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, sleep.Start())
+	must.NoError(t, pod.Remove())
 	sleep.Wait()
 	if status := sleep.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || ctx.Err() != nil {
 		t.Errorf("got %v (%v), want a killed program", sleep.ProcessState, ctx.Err())

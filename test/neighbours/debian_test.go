@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // debian is a Debian system in the network namespace of a node: a root file
@@ -41,20 +42,14 @@ exec chroot "$2/root" tail -f /dev/null
 func newDebian(t *testing.T, at *lab.Namespace, release string) *debian {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join(roots, release))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	cmd := at.Command(context.Background(), "sh", "-c", boot, "sh", root, t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL,
 	}
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill() // and with it all processes of the system
 		cmd.Wait()
@@ -82,9 +77,7 @@ func (d *debian) run(script string) (string, error) {
 func (d *debian) mustRun(t *testing.T, script string) string {
 	t.Helper()
 	out, err := d.run(script)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return out
 }
 

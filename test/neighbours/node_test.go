@@ -24,6 +24,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/frontend"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 	"github.com/nftproxy/nftproxy/test/lab/listing"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // node is a node with the proxy, a Debian system, and Services with one
@@ -91,9 +92,7 @@ func (n *node) serve(name string, number int, endpoints ...netip.Addr) {
 		{name: udp, protocol: UDP, port: 80, targetPort: %[3]d, nodePort: 300%[2]d}]}}
 `, name, number, targetPort)
 	var service corev1.Service
-	if err := yaml.UnmarshalStrict(text, &service); err != nil {
-		n.t.Fatal(err)
-	}
+	must.NoError(n.t, yaml.UnmarshalStrict(text, &service))
 	var nodes []netip.Addr
 	for i, addr := range endpoints {
 		text = fmt.Appendf(text, `---
@@ -106,9 +105,7 @@ ports: [{name: tcp, protocol: TCP, port: %[5]d}, {name: udp, protocol: UDP, port
 `, name, i, map[bool]string{true: "IPv4", false: "IPv6"}[addr.Is4()], addr, targetPort)
 		nodes = append(nodes, n.at.AddrLike(addr))
 	}
-	if err := os.WriteFile(filepath.Join(n.dir, name+".yaml"), text, 0o644); err != nil {
-		n.t.Fatal(err)
-	}
+	must.NoError(n.t, os.WriteFile(filepath.Join(n.dir, name+".yaml"), text, 0o644))
 	for _, to := range frontend.Of(&service, nodes...) {
 		if !slices.Contains(nodes, n.at.AddrLike(to.To.Addr())) {
 			continue // no endpoint of this family
@@ -127,9 +124,7 @@ ports: [{name: tcp, protocol: TCP, port: %[5]d}, {name: udp, protocol: UDP, port
 // program returns the test program as one of the two commands, in the node.
 func (n *node) program(name string, args ...string) *lab.Cmd {
 	path, err := os.Executable()
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must.NoError(n.t, err)
 	cmd := n.at.Command(context.Background(), path, args...)
 	cmd.Env = programEnv(name)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -157,9 +152,7 @@ func (n *node) start() {
 				},
 			})
 		}
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		must.NoError(n.t, err)
 		n.t.Cleanup(func() { n.proxy.End(syscall.SIGKILL) })
 		labtest.Eventually(n.t, 20*time.Second, "rules of the proxy", func() error {
 			if strings.Count(n.proxy.Log(), "Rules are in place") < 2 { // families
@@ -223,9 +216,7 @@ func (n *node) otherRules() string {
 func (n *node) ruleset(own bool) string {
 	n.t.Helper()
 	listing, err := n.listing()
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must.NoError(n.t, err)
 	var out strings.Builder
 	for table := range strings.SplitAfterSeq(listing, "\n}\n") {
 		if strings.Contains(table, " kube-proxy {\n") == own {

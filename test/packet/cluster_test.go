@@ -15,6 +15,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/must"
 	"github.com/nftproxy/nftproxy/test/oracle"
 )
 
@@ -106,9 +107,7 @@ func (c *cluster) setUp(t testing.TB, flags ...string) {
 	c.addOrigin("node2", c.Node2.Namespace, [2]netip.Addr{})
 	var err error
 	c.pods, err = c.AddPods([]uint16{firstTarget, secondTarget}, "a1", "a2", "pod1", "b1", "b2", "pod2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for name, pod := range c.pods {
 		c.addOrigin(name, pod.Namespace, [2]netip.Addr{})
 	}
@@ -156,9 +155,7 @@ func (c *cluster) addOrigin(name string, at *lab.Namespace, local [2]netip.Addr)
 func (c *cluster) addClient(name string, addrs [2]netip.Addr) {
 	c.t.Helper()
 	for _, addr := range addrs {
-		if err := c.Client.AddAddr(single(addr)); err != nil {
-			c.t.Fatal(err)
-		}
+		must.NoError(c.t, c.Client.AddAddr(single(addr)))
 	}
 	c.addOrigin(name, c.Client, addrs)
 }
@@ -167,9 +164,7 @@ func (c *cluster) addClient(name string, addrs [2]netip.Addr) {
 // and the other node have routes to them. The place is an origin too.
 func (c *cluster) addPlace(name string, node *lab.Node, addrs [2]netip.Addr) {
 	c.t.Helper()
-	if err := node.AddInterface(name, single(addrs[ipv4]), single(addrs[ipv6])); err != nil {
-		c.t.Fatal(err)
-	}
+	must.NoError(c.t, node.AddInterface(name, single(addrs[ipv4]), single(addrs[ipv6])))
 	for f, addr := range addrs {
 		for _, from := range []*lab.Namespace{c.Client, c.Node1.Namespace, c.Node2.Namespace} {
 			if from != node.Namespace {
@@ -183,9 +178,7 @@ func (c *cluster) addPlace(name string, node *lab.Node, addrs [2]netip.Addr) {
 
 func (c *cluster) route(from *lab.Namespace, to netip.Prefix, via netip.Addr) {
 	c.t.Helper()
-	if err := from.ReplaceRoute(to, via); err != nil {
-		c.t.Fatal(err)
-	}
+	must.NoError(c.t, from.ReplaceRoute(to, via))
 }
 
 func single(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
@@ -244,9 +237,7 @@ func (c *cluster) kill() {
 func (c *cluster) write(name, text string) {
 	c.t.Helper()
 	if c.api != nil {
-		if err := c.api.write(c.t.Context(), name, text); err != nil {
-			c.t.Fatal(err)
-		}
+		must.NoError(c.t, c.api.write(c.t.Context(), name, text))
 		return
 	}
 	for _, p := range c.proxies {
@@ -257,12 +248,8 @@ func (c *cluster) write(name, text string) {
 func writeManifest(t testing.TB, dir, name, text string) {
 	t.Helper()
 	temporary := filepath.Join(dir, "."+name)
-	if err := os.WriteFile(temporary, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(temporary, filepath.Join(dir, name+".yaml")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(temporary, []byte(text), 0o644))
+	must.NoError(t, os.Rename(temporary, filepath.Join(dir, name+".yaml")))
 }
 
 // remove removes Services and other objects, which have names such as
@@ -280,9 +267,7 @@ func (c *cluster) remove(names ...string) {
 			continue
 		}
 		for _, p := range c.proxies {
-			if err := os.Remove(filepath.Join(p.dir, name+".yaml")); err != nil {
-				c.t.Fatal(err)
-			}
+			must.NoError(c.t, os.Remove(filepath.Join(p.dir, name+".yaml")))
 		}
 	}
 	c.settle()
@@ -418,9 +403,7 @@ func (c *cluster) writeNode(node *lab.Node, labels map[string]string) {
 		}},
 	}
 	text, err := yaml.Marshal(object)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.NoError(c.t, err)
 	c.labels[node.Name] = labels
 	c.write("node-"+node.Name, string(text))
 }

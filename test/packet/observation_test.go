@@ -20,6 +20,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/flows"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // observationSteps returns the steps that read what the proxy of node1 reports:
@@ -54,14 +55,10 @@ func (s *story) observationSteps() map[string]any {
 func (c *cluster) metrics(t testing.TB) map[string]*dto.MetricFamily {
 	t.Helper()
 	_, body, err := c.Node1.Get(t.Context(), "http://127.0.0.1:10249/metrics", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	all, err := parser.TextToMetricFamilies(bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return all
 }
 
@@ -154,9 +151,7 @@ func (s *story) health(node string, port uint16) string {
 	var answers []string
 	for _, addr := range s.node(node).Addrs() {
 		n, err := s.healthCheck(s.t, netip.AddrPortFrom(addr, port))
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.NoError(s.t, err)
 		answers = append(answers, fmt.Sprint(n))
 	}
 	return strings.Join(slices.Compact(answers), " and ")
@@ -201,9 +196,7 @@ func (s *story) logged(nodes string, words ...string) string {
 func (c *cluster) nftproxy(t testing.TB, args ...string) *lab.Cmd {
 	t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	cmd := c.Node1.Command(context.Background(), program, args...)
 	cmd.Env = append(os.Environ(), asNftproxy+"=1")
 	return cmd
@@ -250,9 +243,7 @@ func (s *story) generations() (text string) {
 			text += fmt.Sprintln(node.Name, n)
 			return err
 		})
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.NoError(s.t, err)
 	}
 	return text
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/must"
 	"github.com/nftproxy/nftproxy/test/oracle"
 	"github.com/nftproxy/nftproxy/test/script"
 )
@@ -212,9 +213,7 @@ func (s *story) listen(port uint16, where ...string) {
 func (s *story) sysctl(args ...string) {
 	n := len(args) - 2
 	for _, name := range args[:n] {
-		if err := s.origin(name).SetSysctl(args[n], args[n+1]); err != nil {
-			s.t.Fatal(err)
-		}
+		must.NoError(s.t, s.origin(name).SetSysctl(args[n], args[n+1]))
 	}
 }
 
@@ -244,9 +243,7 @@ func (s *story) applyFiles(files ...string) {
 // addresses: example PAGE HEADING [OLD=NEW...]
 func (s *story) example(page, heading string, replace ...string) string {
 	text, err := os.ReadFile("../../docs/" + page)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.NoError(s.t, err)
 	block := regexp.MustCompile("(?s)## " + heading + ".*?```(?:yaml)?\n(.*?)```").FindSubmatch(text)
 	if block == nil {
 		s.t.Fatalf("no example")
@@ -272,13 +269,9 @@ func (s *story) absent(name string, fields ...string) {
 func (s *story) spec(name string, fields ...string) {
 	old := s.service(name)
 	var spec map[string]any
-	if err := yaml.Unmarshal([]byte("{"+strings.Join(fields, " ")+"}"), &spec); err != nil {
-		s.t.Fatal(err)
-	}
+	must.NoError(s.t, yaml.Unmarshal([]byte("{"+strings.Join(fields, " ")+"}"), &spec))
 	text, err := yaml.Marshal(map[string]any{"name": old.Name, "spec": spec, "protocols": old.Protocols})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.NoError(s.t, err)
 	s.serve(string(text))
 }
 
@@ -306,9 +299,7 @@ func (s *story) avoid(name string, pods ...string) { s.service(name).avoided = p
 // removeInterface removes an interface that a place has: remove-interface NODE
 // NAME
 func (s *story) removeInterface(node, name string) {
-	if err := s.node(node).RemoveInterface(name); err != nil {
-		s.t.Fatal(err)
-	}
+	must.NoError(s.t, s.node(node).RemoveInterface(name))
 }
 
 // addBridgedPods adds pods of node1 behind one bridge. All but the last one
@@ -324,9 +315,7 @@ func (c *cluster) addBridgedPods(names ...string) {
 				if from == to {
 					continue
 				}
-				if err := c.pods[from].ReplaceLinkRoute(single(addr)); err != nil {
-					c.t.Fatal(err)
-				}
+				must.NoError(c.t, c.pods[from].ReplaceLinkRoute(single(addr)))
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/trace"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // tracingSteps returns the steps of nftproxy trace in the background, on node1:
@@ -62,19 +63,13 @@ func (c *cluster) startTrace(t testing.TB, args ...string) *tracing {
 	cmd := c.nftproxy(t, append([]string{"trace", "-o", "json"}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	r := &tracing{cmd: cmd, packets: json.NewDecoder(stdout), log: filepath.Join(t.TempDir(), "log")}
 	log, err := os.Create(r.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer log.Close()
 	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		if cmd.ProcessState == nil {
 			cmd.Process.Kill()
@@ -94,9 +89,7 @@ func (c *cluster) startTrace(t testing.TB, args ...string) *tracing {
 func (r *tracing) logged(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile(r.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return string(text)
 }
 

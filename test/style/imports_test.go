@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 const module = "github.com/nftproxy/nftproxy/"
@@ -25,13 +27,9 @@ type rules struct {
 // Imports run in one direction, and proxier/ruleset performs no I/O.
 func TestImports(t *testing.T) {
 	text, err := os.ReadFile("testdata/imports.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var r rules
-	if err := yaml.UnmarshalStrict(text, &r); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, yaml.UnmarshalStrict(text, &r))
 	seen := 0
 	walk(t, func(path string, d fs.DirEntry) {
 		if !d.IsDir() {
@@ -42,9 +40,7 @@ func TestImports(t *testing.T) {
 			return // no Go files for this system
 		}
 		name, err := filepath.Rel(root, path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		name = filepath.ToSlash(name)
 		if _, listed := r.Own[name]; listed {
 			seen++
@@ -104,9 +100,7 @@ func (r *rules) forbidden(name, imported string) string {
 // of all API groups: 11 MB of the program and 8 MB of its resident memory.
 func TestNoClientset(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "../../cmd/kube-proxy").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, path := range strings.Fields(string(out)) {
 		if strings.HasPrefix(path, "k8s.io/client-go/kubernetes") {
 			t.Errorf("cmd/kube-proxy depends on %s", path)

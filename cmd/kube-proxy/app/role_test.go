@@ -22,6 +22,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/proxier/informer"
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // requestLog is an API server without objects. It runs without a network.
@@ -84,13 +85,9 @@ type withoutObjects struct{ informer.Handler }
 // The manifests grant the permissions that the process needs and no others.
 func TestRole(t *testing.T) {
 	text, err := os.ReadFile("../../../deploy/kustomize/base/rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var role rbacv1.ClusterRole
-	if err := yaml.Unmarshal(bytes.Split(text, []byte("\n---\n"))[0], &role); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, yaml.Unmarshal(bytes.Split(text, []byte("\n---\n"))[0], &role))
 	granted := sets.New[string]()
 	for _, rule := range role.Rules {
 		for _, verb := range rule.Verbs {
@@ -105,15 +102,11 @@ func TestRole(t *testing.T) {
 		client, err := apiclient.New(&rest.Config{
 			Transport: api, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		source, err := informer.New(informer.Config{
 			Client: client, NodeName: "n1", Handler: withoutObjects{},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 		defer stop()
 		events := newEventRecorder(client.Events)

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // statusOptions returns options with every status page enabled, and with more
@@ -25,9 +26,7 @@ func statusOptions(t *testing.T, flags ...string) *config.Options {
 	o, err := config.Parse(append([]string{
 		"--hostname-override=node1", "--profiling", "--feature-gates=ComponentFlagz=true,ComponentStatusz=true",
 	}, flags...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return o
 }
 
@@ -40,9 +39,7 @@ func statusPages(t *testing.T, metrics ...prometheus.Collector) http.Handler {
 func pagesOf(t *testing.T, o *config.Options, metrics ...prometheus.Collector) http.Handler {
 	t.Helper()
 	mux, err := newStatusMux(o, metrics...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return mux
 }
 
@@ -86,9 +83,7 @@ func scrape(t *testing.T, pages http.Handler, path string) map[string]*dto.Metri
 	t.Helper()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(ask(pages, "GET", path, "", "").Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return families
 }
 
@@ -140,9 +135,7 @@ func TestStatusServer(t *testing.T) {
 	o := statusOptions(t)
 	o.Configuration.MetricsBindAddress, o.Configuration.BindAddressHardFail = "127.0.0.1:http-no", true
 	s, err := newStatusServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	const want = "metrics server: listen tcp: lookup tcp/http-no: unknown port; set metricsBindAddress to ADDRESS:PORT"
 	if err := s.Listen(t.Context()); err == nil || err.Error() != want {
 		t.Errorf("Listen: got %v, want %s", err, want)
@@ -200,9 +193,7 @@ func TestUnreadMetrics(t *testing.T) {
 	addr := server.Listener.Addr().String()
 	for range 2 * maxScrapes {
 		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		defer c.Close()
 		fmt.Fprint(c, "GET /metrics HTTP/1.1\r\nHost: stalled\r\n\r\n")
 		if _, err := c.Read(make([]byte, 1)); err != nil { // the answer has begun
@@ -213,9 +204,7 @@ func TestUnreadMetrics(t *testing.T) {
 	client := http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}}
 	defer client.CloseIdleConnections()
 	answer, err := client.Get("http://" + addr + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer answer.Body.Close()
 	if n, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK || n < 20_000_000 {
 		t.Errorf("got status %d, %d bytes, %v; want 200 and 20 MB", answer.StatusCode, n, err)

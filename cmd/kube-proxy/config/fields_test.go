@@ -12,15 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // TestFieldsOfKubeProxy compares the fields of the library with the recorded
 // ones, so that an update of the library shows new fields.
 func TestFieldsOfKubeProxy(t *testing.T) {
 	data, err := os.ReadFile("testdata/kube-proxy-fields.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var want []string
 	for line := range strings.Lines(string(data)) {
 		if words := strings.Split(strings.TrimSuffix(line, "\n"), "\t"); words[0][0] != '#' && words[2] != "-" {
@@ -68,17 +68,11 @@ func elem(typ reflect.Type) reflect.Type {
 // recorded ones. Only nftables.minSyncPeriod differs.
 func TestDefaultsOfKubeProxy(t *testing.T) {
 	data, err := os.ReadFile("testdata/kube-proxy-fields.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	encoded, err := yaml.Marshal(parse(t).Configuration)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var ours map[string]any
-	if err := yaml.Unmarshal(encoded, &ours); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, yaml.Unmarshal(encoded, &ours))
 	for line := range strings.Lines(string(data)) {
 		words := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 		if words[0][0] == '#' {

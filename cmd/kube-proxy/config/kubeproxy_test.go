@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 var record = flag.String("record", "", "record what this kube-proxy does with the files and flags of TestLikeKubeProxy")
@@ -36,9 +38,7 @@ func TestLikeKubeProxy(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(recorded, text, 0o644)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 	}
 	want := make(map[string][]string)
 	readYAML(t, recorded, &want)
@@ -66,9 +66,7 @@ func readYAML(t *testing.T, file string, into any) {
 	if err == nil {
 		err = yaml.UnmarshalStrict(text, into)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 }
 
 // kubeProxyCases are files and command lines.
@@ -173,9 +171,7 @@ func answers(t *testing.T, write func(t *testing.T, c configCase) ([]byte, error
 	all map[string][]string) {
 	t.Helper()
 	defaults, err := write(t, configCase{args: []string{"--proxy-mode=nftables"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	all = make(map[string][]string)
 	describe := func(name string, from, to []byte) {
 		fields, err := differences(from, to)
@@ -218,9 +214,7 @@ func runParse(t *testing.T, c configCase) ([]byte, error) {
 func runKubeProxy(t *testing.T, c configCase) ([]byte, error) {
 	dir := t.TempDir()
 	in, out, args := filepath.Join(dir, "in"), filepath.Join(dir, "out"), c.args
-	if err := os.WriteFile(in, []byte(c.file), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(in, []byte(c.file), 0o600))
 	if c.file != "" || args == nil {
 		args = append(args[:len(args):len(args)], "--config="+in)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/tools/txtar"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // verb matches the name of a command in the help.
@@ -37,9 +39,7 @@ func TestDocs(t *testing.T) {
 			}
 		}
 		page, err := os.ReadFile(filepath.Join(dir, f.prefix+"services"+f.suffix))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for _, want := range []string{"services lists the frontends of each Service", f.flag} {
 			if !strings.Contains(string(page), want) {
 				t.Errorf("%s: got\n%s\nwant %q", f.format, page, want)
@@ -51,13 +51,9 @@ func TestDocs(t *testing.T) {
 // docs/troubleshooting.md has the output of a script.
 func TestTroubleshootingExample(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/troubleshooting.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	archive, err := txtar.ParseFile("testdata/scripts/check.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == "problems" })
 	want := "    # nftproxy check services.d\n"
 	for line := range strings.Lines(strings.TrimSuffix(string(archive.Files[i].Data), "exit code 1\n")) {

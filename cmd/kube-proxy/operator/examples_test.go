@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // The examples of docs/commands.md are the output of the commands on a node n1
@@ -21,14 +22,10 @@ func TestExamples(t *testing.T) {
 	tabletest.NewNode(t)
 	dir := t.TempDir()
 	manifests, err := os.ReadFile("testdata/shop/shop.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, "shop.yaml"), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(filepath.Join(dir, "shop.yaml"), []byte(text), 0o644))
 	}
 	write(string(manifests))
 	serveManifests(t, "n1", dir, tabletest.Rules())
@@ -37,9 +34,7 @@ func TestExamples(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	data, err := os.ReadFile(examples)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := string(data)
 	got := example.ReplaceAllStringFunc(want, func(text string) string {
 		command, _, _ := strings.Cut(text, "\n")
@@ -57,9 +52,7 @@ func TestExamples(t *testing.T) {
 	if flag.Lookup("update").Value.String() != "true" {
 		t.Fatalf("%s differs; go test -run TestExamples -update rewrites it. Got\n%s", examples, got)
 	}
-	if err := os.WriteFile(examples, []byte(got), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(examples, []byte(got), 0o644))
 }
 
 const examples = "../../../docs/commands.md"
@@ -79,9 +72,7 @@ func output(t *testing.T, command, dir string) string {
 	if strings.HasPrefix(command, "trace") {
 		client := exec.Command("bash", "-c", "while sleep .1; do exec 3<>/dev/tcp/10.96.0.10/80; done")
 		client.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		if err := client.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, client.Start())
 		defer client.Wait()
 		defer syscall.Kill(-client.Process.Pid, syscall.SIGKILL)
 	}

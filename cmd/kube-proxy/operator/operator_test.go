@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/must"
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
@@ -61,9 +62,7 @@ func TestPodsByInterface(t *testing.T) {
 	tabletest.NewNode(t)
 	rules := tabletest.Rules()
 	rules.DetectLocal.Mode, rules.DetectLocal.InterfaceNamePrefix = "InterfaceNamePrefix", "veth"
-	if err := exec.Command("ip", "link", "add", "vetha1", "type", "veth", "peer", "vethb1").Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, exec.Command("ip", "link", "add", "vetha1", "type", "veth", "peer", "vethb1").Run())
 	serve(t, table.Config{Rules: rules})
 	compare(t, "testdata/interface.txtar")
 }
@@ -72,13 +71,9 @@ func TestPodsByInterface(t *testing.T) {
 func serve(t *testing.T, config table.Config) {
 	t.Helper()
 	tables, err := table.New(config, nft.IPv4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer tables[0].Close()
-	if err := tables[0].Setup(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, tables[0].Setup())
 	tabletest.PassSample(tables[0])
 	tabletest.Sync(t, tables[0])
 }
@@ -89,7 +84,5 @@ func dropCapabilities(t *testing.T) {
 	t.Helper()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
-	if err := unix.Capset(&header, &none[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Capset(&header, &none[0]))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // listen makes a proxy answer in the network namespace of the test until the
@@ -25,9 +26,7 @@ func listen(t *testing.T, pages ...socket.Page) {
 	t.Helper()
 	pages = append(pages, ready.AnsweredBy(func(context.Context, string, func(*string) error) error { return nil }))
 	server, err := socket.NewServer(pages)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	background(t, server.Run)
 	for range 1000 {
 		err = nil
@@ -89,9 +88,7 @@ func TestStatusOfHungProxy(t *testing.T) {
 	tabletest.NewNode(t)
 	t.Chdir(t.TempDir())
 	l, err := net.Listen("unix", "hung.sock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer l.Close()
 	const want = "did not answer in time"
 	for command, code := range map[string]string{"services": "1", "status": "2"} {
@@ -118,23 +115,17 @@ func serveManifests(t *testing.T, node, dir string, rules ruleset.Config) {
 		NodeName: node, ExplicitSync: true,
 		Rules: ruleset.Config{DetectLocal: rules.DetectLocal, NodePortAddresses: rules.NodePortAddresses},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { p.Close() })
 	source, err := manifest.New(manifest.Config{Dir: dir, Handler: p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	background(t, p.SyncLoop)
 	background(t, func(ctx context.Context) { source.Run(ctx) })
 	<-p.Synced()
 	answers, err := answer.New(answer.Config{
 		Proxy: p, Version: "v1.2.3", NodeEligible: func() bool { return true }, Manifests: source.Status,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(answers.Close)
 	listen(t, answers.Pages()...)
 }

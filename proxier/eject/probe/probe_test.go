@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/eject"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // A SYN-ACK and a RST are answers. An endpoint that is not there is lost.
@@ -44,11 +45,11 @@ func TestSend(t *testing.T) {
 // listener on port 80 of its addresses.
 func addNetwork(t *testing.T) {
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "net"}, PeerName: "peer"}
-	must(t, netlink.LinkAdd(link))
+	must.NoError(t, netlink.LinkAdd(link))
 	for _, name := range []string{"lo", "net", "peer"} {
 		link, err := netlink.LinkByName(name)
-		must(t, err)
-		must(t, netlink.LinkSetUp(link))
+		must.NoError(t, err)
+		must.NoError(t, netlink.LinkSetUp(link))
 	}
 	for _, addr := range []string{"192.0.2.1", "fd01::1"} {
 		ip, bits := netip.MustParseAddr(addr), 24
@@ -56,9 +57,9 @@ func addNetwork(t *testing.T) {
 			bits = 64
 		}
 		ipNet := &net.IPNet{IP: ip.AsSlice(), Mask: net.CIDRMask(bits, ip.BitLen())}
-		must(t, netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet, Flags: unix.IFA_F_NODAD}))
+		must.NoError(t, netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet, Flags: unix.IFA_F_NODAD}))
 		l, err := net.Listen("tcp", netip.AddrPortFrom(ip, 80).String())
-		must(t, err)
+		must.NoError(t, err)
 		t.Cleanup(func() { l.Close() })
 		for { // the kernel drops packets to a new IPv6 address
 			c, err := net.DialTimeout("tcp", l.Addr().String(), 100*time.Millisecond)
@@ -67,12 +68,5 @@ func addNetwork(t *testing.T) {
 				break
 			}
 		}
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // testCase is a document of testdata/KIND.yaml or testdata/KIND_TOPIC.yaml.
@@ -50,9 +52,7 @@ func TestAdmission(t *testing.T) {
 func readCases(t *testing.T, file string) []testCase {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var cases []testCase
 	decoder := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
@@ -113,9 +113,7 @@ func admit(t *testing.T, kind string, fields map[string]any) (any, []string, fie
 func decode[T any](t *testing.T, fields map[string]any) *T {
 	t.Helper()
 	object := new(T)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(fields, object, true); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(fields, object, true))
 	return object
 }
 
@@ -138,13 +136,9 @@ func expectErrors(t *testing.T, errs field.ErrorList, want []string) {
 func canonical(t *testing.T, object any) string {
 	t.Helper()
 	text, err := yaml.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var fields map[string]any
-	if err := yaml.Unmarshal(text, &fields); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, yaml.Unmarshal(text, &fields))
 	delete(fields, "metadata")
 	if text, err = yaml.Marshal(fields); err != nil {
 		t.Fatal(err)

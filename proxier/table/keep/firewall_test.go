@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // newFirewall returns a firewall without rules, in a network namespace of its
@@ -39,9 +40,7 @@ func startFirewall(t testing.TB, table string, generation *keep.Generation) *fir
 		Table: f.Program(noSet), Source: f, Generation: generation,
 		Open: func() (keep.Kernel, error) { return f.kernel, nil }, Limits: &f.limits,
 	})
-	if err := f.Open(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, f.Open())
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -85,9 +84,7 @@ func (f *firewall) forget() { f.commits, f.asked, f.refused = nil, nil, nil }
 
 func (f *firewall) sync(t *testing.T) {
 	t.Helper()
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, f.Sync())
 }
 
 // answer makes the next commits end with these errors, and the later ones
@@ -222,9 +219,7 @@ func (f *firewall) list(t testing.TB, program *nft.Table) (lines []string) {
 		err = errors.Join(err, errRules)
 		lines = append(lines, chainText(c, rules))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return lines
 }
 

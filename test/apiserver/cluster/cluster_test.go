@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // programs is the folder of the programs that test/apiserver/build makes.
@@ -24,15 +25,11 @@ func start(t *testing.T) (*cluster.Cluster, *lab.Lab) {
 	l := labtest.New(t)
 	at := labtest.AddPod(t, l.Node2, "control-plane")
 	folder, err := filepath.Abs(programs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	c, err := cluster.Start(t.Context(), cluster.Config{
 		Namespace: at.Namespace, Programs: folder, Dir: t.TempDir(), ServiceRanges: lab.ServiceRanges(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -51,9 +48,7 @@ func TestCluster(t *testing.T) {
 		const account = "reader"
 		kubectl(t, c, "create", "serviceaccount", account)
 		token, err := c.Token(ctx, "default", account)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		list := []string{"get", "services", "--all-namespaces", "--output=name", "--token=" + token}
 		if _, err := c.Kubectl(ctx, "", list...); err == nil || !strings.Contains(err.Error(), "Forbidden") {
 			t.Errorf("without a role: got %v, want Forbidden", err)
@@ -68,42 +63,26 @@ func TestCluster(t *testing.T) {
 
 	changed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "changed"}}
 	created, err := admin.CoreV1().ConfigMaps("default").Create(ctx, changed, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 
 	t.Run("API servers share objects", func(t *testing.T) {
-		if err := c.APIServer.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, c.APIServer.Kill())
 		if _, err := admin.CoreV1().ConfigMaps("default").Get(ctx, "changed", metav1.GetOptions{}); err == nil {
 			t.Error("a killed API server answers")
 		}
 		other, err := c.StartAPIServer(ctx, 6444)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		changed.Data = map[string]string{"by": "the other one"}
 		_, err = other.Client.CoreV1().ConfigMaps("default").Update(ctx, changed, metav1.UpdateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := other.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
+		must.NoError(t, other.Stop())
 	})
 
 	t.Run("watches from compacted revisions end", func(t *testing.T) {
-		if err := c.Compact(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.APIServer.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, c.Compact(ctx))
+		must.NoError(t, c.APIServer.Start(ctx))
 		got, err := admin.CoreV1().ConfigMaps("default").Get(ctx, "changed", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if got.Data["by"] != "the other one" {
 			t.Errorf("got data %v, want those that the other API server wrote", got.Data)
 		}
@@ -121,27 +100,19 @@ func TestCluster(t *testing.T) {
 
 	t.Run("networks break and heal", func(t *testing.T) {
 		client, err := c.Connect(l.Node1.Namespace)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		list := func() error {
 			ctx, cancel := context.WithTimeout(ctx, lab.DefaultTimeout)
 			defer cancel()
 			_, err := client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 			return err
 		}
-		if err := list(); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Isolate(l.Node1.Namespace); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, list())
+		must.NoError(t, c.Isolate(l.Node1.Namespace))
 		if err := list(); err == nil {
 			t.Error("got an answer on an isolated node")
 		}
-		if err := c.Rejoin(l.Node1.Namespace); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, c.Rejoin(l.Node1.Namespace))
 		if err := list(); err != nil {
 			t.Errorf("after Rejoin: %v", err)
 		}
@@ -152,9 +123,7 @@ func TestCluster(t *testing.T) {
 func kubectl(t *testing.T, c *cluster.Cluster, args ...string) string {
 	t.Helper()
 	out, err := c.Kubectl(t.Context(), "", args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return out
 }
 
@@ -162,9 +131,7 @@ func kubectl(t *testing.T, c *cluster.Cluster, args ...string) string {
 func expectRequests(t *testing.T, server *cluster.APIServer, path string, want ...bool) {
 	t.Helper()
 	requests, err := server.Requests()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var got []bool
 	for _, r := range requests {
 		if strings.HasPrefix(r.URI, path) {

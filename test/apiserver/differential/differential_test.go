@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/must"
 	"github.com/nftproxy/nftproxy/test/random"
 )
 
@@ -82,8 +83,8 @@ func (w *world) runSeed(t *testing.T, seed uint64, total counts) {
 	ctx, g := t.Context(), random.New(seed, 0, random.Config{
 		Endpoints: w.sides[0].endpoints, Conflicts: 2, ManyIPs: random.EnoughIPs,
 	})
-	must(t, w.api.Clear(ctx))
-	must(t, w.api.SetZone(ctx, "")) // kube-proxy can miss a label that the Node has when it starts
+	must.NoError(t, w.api.Clear(ctx))
+	must.NoError(t, w.api.SetZone(ctx, "")) // kube-proxy can miss a label that the Node has when it starts
 	file, config := configuration(g, w.kube, w.sides[0].pods["a1"])
 	w.restart(t, file)
 	var before *random.State

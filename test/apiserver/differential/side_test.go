@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/must"
 	"github.com/nftproxy/nftproxy/test/random"
 )
 
@@ -35,10 +36,10 @@ func newSide(t testing.TB, proxy, path string) *side {
 	s.control = labtest.AddPod(t, s.Node2, "control-plane")
 	var err error
 	s.pods, s.endpoints, err = random.AddPods(s.Lab)
-	must(t, err)
+	must.NoError(t, err)
 	s.pods["pod1"] = labtest.AddPod(t, s.Node1, "pod1")
 	s.origins = s.newOrigins()
-	must(t, s.route())
+	must.NoError(t, s.route())
 	t.Cleanup(s.stop)
 	return s
 }
@@ -49,7 +50,7 @@ func (s *side) relay(t testing.TB, to *side) {
 	t.Helper()
 	at := netip.AddrPortFrom(s.control.IPv4, apiPort)
 	listener, err := s.control.Listen("tcp4", at)
-	must(t, err)
+	must.NoError(t, err)
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {
@@ -79,12 +80,12 @@ func (s *side) start(t testing.TB, config string) {
 	labtest.Run(t, s.Node1.Namespace, "nft", "flush", "ruleset")
 	labtest.Run(t, s.Node1.Namespace, "conntrack", "-F")
 	file := filepath.Join(s.dir, "config.conf")
-	must(t, os.WriteFile(file, []byte(config), 0o600))
+	must.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 	var err error
 	s.process, err = s.Node1.StartProcess(context.Background(), lab.ProcessConfig{
 		Program: s.program, Args: []string{"--config=" + file, "-v=2"}, Log: filepath.Join(s.dir, "proxy.log"),
 	})
-	must(t, err)
+	must.NoError(t, err)
 }
 
 // stop ends the proxy. Its rules stay.

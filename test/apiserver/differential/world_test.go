@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/cluster/objects"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 const (
@@ -29,13 +30,6 @@ var (
 	steps = flag.Int("steps", 3, "number of states of each cluster")
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // world is an API server and two sides that have it.
 type world struct {
 	sides    [2]*side
@@ -48,21 +42,21 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	at, err := filepath.Abs(programs)
-	must(t, err)
+	must.NoError(t, err)
 	w := &world{sides: [2]*side{newSide(t, "kube-proxy", filepath.Join(at, "kube-proxy")), newSubject(t)}}
 	w.kube, err = cluster.Start(t.Context(), cluster.Config{
 		Namespace: w.sides[0].control.Namespace, Programs: at, Dir: filepath.Join(t.TempDir(), "cluster"),
 		ServiceRanges: lab.ServiceRanges(),
 	})
-	must(t, err)
-	t.Cleanup(func() { must(t, w.kube.Close()) })
+	must.NoError(t, err)
+	t.Cleanup(func() { must.NoError(t, w.kube.Close()) })
 	w.sides[1].relay(t, w.sides[0])
 	w.api = &objects.API{Client: w.kube.Admin()}
 	w.sentinel = &objects.Sentinel{API: w.api, Pods: [2]string{"a1", "a2"}, Addrs: w.sides[0].endpoints}
 	for _, n := range w.sides[0].Nodes() {
-		must(t, w.kube.CreateNode(t.Context(), n.Namespace, n.PodRanges...))
+		must.NoError(t, w.kube.CreateNode(t.Context(), n.Namespace, n.PodRanges...))
 	}
-	must(t, w.api.CreateServiceCIDR(t.Context()))
+	must.NoError(t, w.api.CreateServiceCIDR(t.Context()))
 	return w
 }
 
@@ -106,12 +100,12 @@ func inMode(mode, config string) string {
 func (w *world) advance(t testing.TB, changes []objects.Change) {
 	t.Helper()
 	for _, change := range changes {
-		must(t, change(t.Context()))
+		must.NoError(t, change(t.Context()))
 	}
 	mark, err := w.sentinel.Change(t.Context())
-	must(t, err)
+	must.NoError(t, err)
 	for _, s := range w.sides {
-		must(t, s.await(t.Context(), mark))
+		must.NoError(t, s.await(t.Context(), mark))
 	}
 }
 

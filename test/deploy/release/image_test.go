@@ -18,27 +18,23 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // imageIndex returns the index of the image.
 func imageIndex(t *testing.T) v1.ImageIndex {
 	t.Helper()
 	top, err := layout.ImageIndexFromPath(unpack(t, file(t, "nftproxy-image-VERSION.tar")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	manifest, err := top.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if got := manifest.Manifests[0].Annotations["io.containerd.image.name"]; len(manifest.Manifests) != 1 ||
 		got != "ghcr.io/nftproxy/nftproxy:"+environment(t, "VERSION") {
 		t.Errorf("got layout %+v", manifest)
 	}
 	index, err := top.ImageIndex(manifest.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return index
 }
 
@@ -50,9 +46,7 @@ func TestImage(t *testing.T) {
 		t.Error(err)
 	}
 	manifest, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if len(manifest.Manifests) != len(architectures) {
 		t.Fatalf("got index %+v", manifest)
 	}
@@ -61,13 +55,9 @@ func TestImage(t *testing.T) {
 			t.Errorf("got platform %s, want linux/%s", got, arch)
 		}
 		img, err := index.Image(manifest.Manifests[i].Digest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		config, err := img.ConfigFile()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		labels := config.Config.Labels
 		if labels["org.opencontainers.image.version"] != environment(t, "VERSION") ||
 			labels["org.opencontainers.image.revision"] != strings.TrimSpace(run(t, "git", "rev-parse", "HEAD")) {
@@ -122,22 +112,16 @@ func TestPublish(t *testing.T) {
 		t.Fatalf("%v\n%s", err, &logs)
 	}
 	digest, err := imageIndex(t).Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	lines := strings.Fields(string(out))
 	if len(lines) != 2 || lines[0] != namespace+"/nftproxy@"+digest.String() ||
 		!strings.HasPrefix(lines[1], namespace+"/charts/nftproxy@sha256:") {
 		t.Fatalf("got output\n%s", out)
 	}
 	tag, err := name.ParseReference(namespace + "/nftproxy:" + version)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	pulled, err := remote.Index(tag)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if err := validate.Index(pulled); err != nil {
 		t.Error(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 var _ Proxy = (*proxier.Proxier)(nil)
@@ -73,18 +74,14 @@ func newAnswers(t *testing.T, families ...nft.Family) (*Answers, *fakeProxy) {
 func newAnswersWith(t *testing.T, rules ruleset.Config, families ...nft.Family) (*Answers, *fakeProxy) {
 	t.Helper()
 	tables, err := table.New(table.Config{Rules: rules}, families...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	p := &fakeProxy{tables: tables}
 	for _, table := range tables {
 		t.Cleanup(func() { table.Close() })
 		p.Sinks = append(p.Sinks, table)
 	}
 	a, err := New(Config{Proxy: p, Version: "v1.2.3", NodeEligible: func() bool { return true }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(a.Close)
 	return a, p
 }
@@ -102,9 +99,7 @@ func one[Q, A any](t *testing.T, answer socket.Answer[Q, A], query Q) (value *A,
 // setUp connects the tables to the kernel.
 func (p *fakeProxy) setUp(t *testing.T) {
 	t.Helper()
-	if err := p.Setup(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, p.Setup())
 	p.SetNode(tabletest.Node())
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // sh runs commands in the namespace of the test, one per line.
@@ -54,14 +55,10 @@ func healthyWith(t testing.TB, rules ruleset.Config, hosts int) {
 		echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
 		for i in all uplink far pods pod; do echo 0 >/proc/sys/net/ipv4/conf/$i/rp_filter; done`)
 	tables, err := table.New(table.Config{Rules: rules}, nft.IPv4, nft.IPv6)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, table := range tables {
 		defer table.Close()
-		if err := table.Setup(); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, table.Setup())
 		tabletest.PassSample(table)
 		for i := range hosts {
 			host := tabletest.Service(fmt.Sprint("host", i), fmt.Sprint("10.96.1.", i), nil)
@@ -91,9 +88,7 @@ func TestHealthy(t *testing.T) {
 func TestDocumentation(t *testing.T) {
 	tabletest.NewNamespace(t)
 	page, err := os.ReadFile("../../../../docs/checks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	names := func(fast bool) map[string]bool {
 		all := make(map[string]bool)
 		for _, f := range doctor.Run(context.Background(), doctor.Config{Fast: fast}).Findings {

@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/must"
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
@@ -31,7 +32,7 @@ func TestAdd(t *testing.T) {
 		})
 	}
 	r, err := n.ask("10.96.0.10:80 tcp from 10.244.1.7", &desired)
-	must(t, err)
+	must.NoError(t, err)
 	var got bytes.Buffer
 	r.Print(&got, false)
 	script.Golden(t, "testdata/add.txt", got.String())
@@ -50,7 +51,7 @@ func TestForwarder(t *testing.T) {
 		{Closed: explain.Reason{Code: ruleset.Localhost, Text: "address already in use"}},
 	} {
 		r, err := n.ask("127.0.0.1:30090 tcp from 127.0.0.1", &explain.Desired{Forwarder: f})
-		must(t, err)
+		must.NoError(t, err)
 		got.WriteString(r.Answer + "\n")
 		for _, o := range r.Outcomes {
 			got.WriteString("  " + string(o.Action) + " " + o.Probability.RatString() + " " + o.RejectWith + "\n")

@@ -26,6 +26,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/must"
 	"github.com/nftproxy/nftproxy/test/oracle"
 	"github.com/nftproxy/nftproxy/test/random"
 )
@@ -107,11 +108,11 @@ func newJudge(t *testing.T, f nft.Family, seed uint64) *judge {
 	}
 	j.Addrs = j.host.addrs
 	tables, err := table.New(table.Config{Rules: j.rules}, f)
-	must(t, err)
+	must.NoError(t, err)
 	j.table = tables[0]
 	j.table.SetNode(j.State().Node)
 	t.Cleanup(func() { j.table.Close() })
-	must(t, j.table.Setup())
+	must.NoError(t, j.table.Setup())
 	return j
 }
 
@@ -191,7 +192,7 @@ func (j *judge) step(t *testing.T) {
 	j.Node = j.State().Node
 	j.Services, j.Cluster.Endpoints = j.State().Served()
 	kernel, err := explain.OpenKernel(j.Family)
-	must(t, err)
+	must.NoError(t, err)
 	defer kernel.Close()
 	table := content{walk.Cache(kernel), make(map[string]map[nft.Tuple]nft.Row)}
 	expected := mustExpect(t, j.table)
@@ -217,9 +218,9 @@ func (j *judge) step(t *testing.T) {
 			continue
 		}
 		same, err := explain.Explain(expected, j.host, q)
-		must(t, err)
+		must.NoError(t, err)
 		inExpected, err := json.MarshalIndent(same, "", " ")
-		must(t, err)
+		must.NoError(t, err)
 		if inKernel, _ := json.MarshalIndent(got, "", " "); !bytes.Equal(inKernel, inExpected) {
 			t.Fatalf("%+v: expected table:\n%s\nkernel:\n%s", q, inExpected, inKernel)
 		}

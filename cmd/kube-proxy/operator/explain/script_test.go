@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/must"
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
@@ -49,19 +50,11 @@ type node struct {
 	tables []*table.Table
 }
 
-// must ends a test that got an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // newNode returns a node with a configuration and the sample Services.
 func newNode(t testing.TB, rules ruleset.Config) *node {
 	t.Helper()
 	n := &node{t: t}
-	must(t, n.start(rules))
+	must.NoError(t, n.start(rules))
 	return n
 }
 
@@ -145,7 +138,7 @@ func (n *node) ask(query string, d *explain.Desired) (r *explain.Result, err err
 func mustExpect(t testing.TB, tab *table.Table) *table.Expected {
 	t.Helper()
 	expected, err := tab.Expected(nil)
-	must(t, err)
+	must.NoError(t, err)
 	return expected
 }
 

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // otherUser is the user of processes that the server and client must not trust.
@@ -79,15 +81,11 @@ func (f *fakeProxy) pages() []Page {
 func newTestServer(t *testing.T, proxy *fakeProxy) *Server {
 	t.Helper()
 	s, err := NewServer(proxy.pages())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	// Other users can reach the directory, but must not be able to write to it.
 	parent := t.TempDir()
 	for dir := parent; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Chmod(dir, 0o755))
 	}
 	s.dir = filepath.Join(parent, "nftproxy")
 	s.retryDelay = time.Millisecond
@@ -179,14 +177,10 @@ func TestErrorCodes(t *testing.T) {
 func TestOtherUser(t *testing.T) {
 	server := newTestServer(t, &fakeProxy{})
 	start(t, server)
-	if err := errors.Join(os.Chmod(server.dir, 0o711), os.Chmod(server.path(), 0o666)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, errors.Join(os.Chmod(server.dir, 0o711), os.Chmod(server.path(), 0o666)))
 	asNobody(t, func() {
 		conn, err := net.Dial("unix", server.path())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		defer conn.Close()
 		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: nftproxy\r\n\r\n", askName.Path)
 		if n, err := conn.Read(make([]byte, 1)); err == nil || n > 0 {
@@ -195,13 +189,9 @@ func TestOtherUser(t *testing.T) {
 	})
 
 	dir := filepath.Join(t.TempDir(), "nftproxy")
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, otherUser, otherUser)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, otherUser, otherUser)))
 	for parent := filepath.Dir(dir); parent != "/tmp" && parent != "/"; parent = filepath.Dir(parent) {
-		if err := os.Chmod(parent, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.Chmod(parent, 0o755))
 	}
 	path := filepath.Join(dir, "fake.sock")
 	var fake net.Listener
@@ -233,9 +223,7 @@ func asNobody(t *testing.T, f func()) {
 		f()
 		done <- nil
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, <-done)
 }
 
 // A symbolic link of a container leads to a directory of the container, and not
@@ -253,13 +241,9 @@ func TestLinkInContainer(t *testing.T) {
 			dir.Close()
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(root, outside, "nftproxy"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.MkdirAll(filepath.Join(root, outside, "nftproxy"), 0o700))
 	dir, err := openDirectoryIn(root, filepath.Join(root, "run", "nftproxy"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	dir.Close()
 }
 
