@@ -114,7 +114,7 @@ test test-apiserver test-bench test-deploy: export GOGC ?= 400
 .PHONY: test
 test: setup programs ## Run the tests on this kernel, in network namespaces (root). The first run builds etcd, kube-apiserver, Helm and kustomize.
 	@# The longest package begins first. Tests wait now and then, so that others run beside them.
-	go test -count=1 -p 3 -parallel 4 ./test/packet ./...
+	go test -count=1 -timeout 20m -p 3 -parallel 4 ./test/packet ./...
 	@$(MAKE) --no-print-directory -j2 --output-sync=line test-apiserver test-deploy
 
 .PHONY: programs
