@@ -33,13 +33,8 @@ const namespace = metav1.NamespaceDefault
 //go:embed testdata/service.yaml
 var serviceManifest []byte
 
-// api returns the administrator's client of the API server that runs.
-func (w *world) api() kubernetes.Interface {
-	if w.other != nil {
-		return w.other.Client
-	}
-	return w.Admin()
-}
+// api returns the administrator's client of server.
+func (w *world) api() kubernetes.Interface { return w.server().Client }
 
 // expose creates a Service as in testdata/service.yaml with these endpoints,
 // after the modifiers have changed it.

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -105,6 +106,7 @@ const (
 	accountName      = "nftproxy"
 )
 
+// deployedManifests are the manifests of deployed.
 var deployedManifests = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command(program("kubectl"), "kustomize", deployed).Output()
 	return string(out), err
@@ -126,14 +128,13 @@ func (w *world) deploy() {
 // apply applies manifests.
 func (w *world) apply(manifests string) {
 	w.t.Helper()
-	server := w.APIServer
-	if w.other != nil {
-		server = w.other
-	}
 	objects, err := cluster.Parse(manifests)
 	w.must(err)
-	w.must(server.Apply(w.ctx(), objects...))
+	w.must(w.server().Apply(w.ctx(), objects...))
 }
+
+// server returns the API server that gets all changes.
+func (w *world) server() *cluster.APIServer { return cmp.Or(w.other, w.APIServer) }
 
 // kubectl runs kubectl as administrator.
 func (w *world) kubectl(stdin string, args ...string) string {
