@@ -38,14 +38,21 @@ func New(t testing.TB) Namespace {
 	return Namespace{ns}
 }
 
-// Enter moves the test to a network namespace of its own, which ends with the
-// test's thread. The loopback interface is down.
+// Enter moves the test to a network namespace of its own. The loopback interface
+// is down. The namespace stays until the test ends, also if the test enters
+// another one: the kernel gives the number of an ended namespace to a new one,
+// whose commands would find the proxies of the old one.
 func Enter(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("create a network namespace (needs root): %v", err)
 	}
+	entered, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { entered.Close() })
 }
 
 // Open returns a connection to nf_tables in the namespace of the test's thread,
