@@ -161,14 +161,14 @@ func (s source) Cost(o keep.Owner, have keep.Content) (next int) {
 }
 
 // Together implements keep.Source.
-func (s source) Together(o keep.Owner, join func(keep.Owner)) {
+func (s source) Together(o keep.Owner, join func(other keep.Owner, takes bool)) {
 	d, p := &s.t.desired, o.(*portState)
 	if len(d.released) == 0 {
 		return
 	}
 	for _, w := range p.wants {
 		if by := d.released[w.Frontend]; by != nil && d.claims.owner(w.Frontend) == p {
-			join(by)
+			join(by, true)
 		}
 	}
 	plan := p.plan()
@@ -180,7 +180,7 @@ func (s source) Together(o keep.Owner, join func(keep.Owner)) {
 			continue
 		}
 		if owner := d.claims.owner(f.Frontend); owner != nil {
-			join(owner)
+			join(owner, false)
 		}
 	}
 }

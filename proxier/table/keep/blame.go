@@ -65,7 +65,27 @@ func (k *writer) decide(b blame, in phase) verdict {
 	if next.instead == theSame {
 		k.source.Stays(b.owner)
 	}
+	if in == phaseUpdate && !next.refused {
+		k.holdFormer(b.owner)
+	}
 	return v
+}
+
+// holdFormer holds back the owners from which an owner that is held back takes
+// over rows. Otherwise the kernel would have these rows for none of them.
+func (k *writer) holdFormer(o Owner) {
+	k.source.Together(o, func(former Owner, takes bool) {
+		next, of := former.Kept().fate(), o.Kept().trouble
+		if !takes || next.instead == theSame {
+			return
+		}
+		next.instead = theSame
+		next.failures = max(next.failures, of.failures)
+		former.Kept().trouble = &trouble{next, of.why, of.after}
+		k.failing[former] = struct{}{}
+		k.source.Stays(former)
+		k.holdFormer(former)
+	})
 }
 
 // planOwners plans the changes of owners. It returns those that cannot be

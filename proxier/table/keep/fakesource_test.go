@@ -111,7 +111,7 @@ func (f *firewall) Content(o keep.Owner, have keep.Content, less bool) (keep.Con
 
 func (f *firewall) Cost(o keep.Owner, _ keep.Content) int { return o.(*rule).cost }
 
-func (f *firewall) Together(o keep.Owner, join func(keep.Owner)) {
+func (f *firewall) Together(o keep.Owner, join func(other keep.Owner, takes bool)) {
 	keys := func(c keep.Content) map[string]bool {
 		all := make(map[string]bool)
 		if c, ok := c.(*content); ok && c != nil {
@@ -131,8 +131,9 @@ func (f *firewall) Together(o keep.Owner, join func(keep.Owner)) {
 		return false
 	}
 	for _, r := range f.rules {
-		if r != o && (meet(o.Kept().Have(), r.wants) || meet(r.kept.Have(), o.(*rule).wants)) {
-			join(r)
+		takes := meet(r.kept.Have(), o.(*rule).wants)
+		if r != o && (takes || meet(o.Kept().Have(), r.wants)) {
+			join(r, takes)
 		}
 	}
 }

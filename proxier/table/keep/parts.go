@@ -148,7 +148,7 @@ func (k *writer) addRing(p *part, first Owner) {
 		o := p.owners[i]
 		cost := max(1, k.source.Cost(o, o.Kept().have))
 		p.costs, p.cost = append(p.costs, cost), p.cost+cost
-		k.source.Together(o, add)
+		k.source.Together(o, func(other Owner, _ bool) { add(other) })
 	}
 }
 

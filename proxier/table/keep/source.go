@@ -27,8 +27,8 @@ type Source interface {
 	// an owner, before or after its change.
 	Cost(o Owner, have Content) int
 	// Together calls join for each owner between which and o a row moves. One
-	// transaction writes both.
-	Together(o Owner, join func(Owner))
+	// transaction writes both. takes reports whether o gets the row.
+	Together(o Owner, join func(other Owner, takes bool))
 	// CountRows returns the number of rows of all owners, approximately.
 	CountRows() int
 

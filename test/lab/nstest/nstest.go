@@ -38,10 +38,10 @@ func New(t testing.TB) Namespace {
 	return Namespace{ns}
 }
 
-// Enter moves the test to a network namespace of its own. The loopback interface
-// is down. The namespace stays until the test ends, also if the test enters
-// another one: the kernel gives the number of an ended namespace to a new one,
-// whose commands would find the proxies of the old one.
+// Enter moves the test to a network namespace of its own. The loopback
+// interface is down. The namespace stays until the test ends, also if the test
+// enters another one: the kernel gives the number of an ended namespace to a
+// new one, whose commands would find the proxies of the old one.
 func Enter(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()
