@@ -14,20 +14,7 @@ import (
 // choice has the server of each client, by source address and protocol.
 type choice map[string]string
 
-// choiceSteps returns the steps that compare the endpoints of clients:
-//
-//	choose NAME SERVICE FROM... -> TO    connects once from each, and returns the endpoints
-//	stay NAME SERVICE FROM... -> TO      each client must have its endpoint, as predicted
-//	leave NAME POD SERVICE FROM... -> TO only clients of the pod have another one, which they keep
-//	moved NAME SERVICE FROM... -> TO     returns whether a client has another one: none, some, or most
-//	loyal N SERVICE FROM... -> TO        connects N times from each, and returns how many clients keep their
-//	                                     endpoint, and the endpoints of the others
-//	spread N SERVICE FROM -> TO => ENDPOINT[=WEIGHT]...   connects N times; the endpoints must have these
-//	                                     shares, with a deviation that chance practically never exceeds
-//
-// Only in these steps, and in traffic, clients stands for all clients that a
-// step added, and clients-0-9 for ten of them. In others, a client has its
-// name: client-3.
+// choiceSteps returns the steps that compare the endpoints of clients.
 func (s *story) choiceSteps() map[string]any {
 	return map[string]any{"choose": s.choose, "stay": s.stay, "leave": s.leave, "moved": s.moved,
 		"loyal": s.loyal, "spread": s.spread}
@@ -192,7 +179,7 @@ func (c choice) moved(now choice) (moved []string) {
 func (c choice) mustStay(t testing.TB, when string, now choice) {
 	t.Helper()
 	if moved := c.moved(now); len(moved) > 0 {
-		t.Errorf("%s: %d of %d clients moved: %s", when, len(moved), len(now), strings.Join(moved, ", "))
+		t.Errorf("%s: %d of %d clients moved: %s", when, len(moved), len(now), someOf(moved))
 	}
 }
 
@@ -200,9 +187,24 @@ func (c choice) mustStay(t testing.TB, when string, now choice) {
 // clients of other endpoints that moved.
 func (c choice) mustLeave(t testing.TB, removed string, now choice) {
 	t.Helper()
+	var wrong []string
 	for who, server := range c {
 		if now[who] == removed || server != removed && now[who] != server {
-			t.Errorf("%s: got %s, was %s, and %s is removed", who, now[who], server, removed)
+			wrong = append(wrong, fmt.Sprintf("%s: %s, was %s", who, now[who], server))
 		}
 	}
+	slices.Sort(wrong)
+	if len(wrong) > 0 {
+		t.Errorf("%s is removed: %d of %d clients stay there or left another endpoint: %s",
+			removed, len(wrong), len(c), someOf(wrong))
+	}
+}
+
+// someOf returns the first of many clients.
+func someOf(clients []string) string {
+	const most = 5
+	if len(clients) > most {
+		clients = append(slices.Clone(clients[:most]), "…")
+	}
+	return strings.Join(clients, ", ")
 }

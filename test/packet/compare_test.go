@@ -39,7 +39,7 @@ func (s *story) signal(node string) {
 }
 
 // interrupt writes the objects of files, starts the proxies that do not run,
-// and kills all after a random time: interrupt TIME FILE...
+// and kills all after a random time.
 func (s *story) interrupt(within time.Duration, files ...string) {
 	for _, file := range files {
 		s.apply(s.script.ReadFile(file))
@@ -53,7 +53,7 @@ func (s *story) interrupt(within time.Duration, files ...string) {
 	s.kill()
 }
 
-// cleanup runs kube-proxy --cleanup: cleanup NODE
+// cleanup runs kube-proxy --cleanup.
 func (s *story) cleanup(node string) {
 	program, env := kubeProxy(s.t)
 	cleanup := s.node(node).Command(s.t.Context(), program, "--cleanup")
@@ -101,7 +101,7 @@ func (s *story) expectations(args ...string) (all checks) {
 	return all
 }
 
-// connect checks one line: connect SERVICE FROM... -> TO... => OUTCOME
+// connect checks one line.
 func (s *story) connect(args ...string) { s.expectations(args...).run(s.t) }
 
 // await repeats a step until it succeeds and returns the text after =>.
@@ -123,12 +123,12 @@ func (s *story) await(args ...string) (text string) {
 	return text
 }
 
-// keep keeps the tables of both nodes: keep NAME
+// keep keeps the tables of both nodes.
 func (s *story) keep(name string) {
 	s.kept[name] = [2]string{tables(s.t, s.Node1.Namespace), tables(s.t, s.Node2.Namespace)}
 }
 
-// same compares the tables of both nodes with kept ones: same NAME
+// same compares the tables of both nodes with kept ones.
 func (s *story) same(name string) {
 	want, ok := s.kept[name]
 	if !ok {
@@ -141,7 +141,7 @@ func (s *story) same(name string) {
 	}
 }
 
-// chains returns the number of chains with a prefix: chains NODE PREFIX
+// chains returns the number of chains with a prefix.
 func (s *story) chains(node, prefix string) int {
 	return strings.Count(s.on(node, "nft", "list", "chains"), "\tchain "+prefix)
 }

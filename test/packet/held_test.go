@@ -23,17 +23,7 @@ type held struct {
 	port uint16    // of UDP
 }
 
-// heldSteps returns the steps of clients that keep a connection or flow:
-//
-//	open NAME SERVICE[,SERVICE...] FROM... -> TO...   opens connections, or chooses ports for UDP
-//	ask NAME => OUTCOME      sends on all of them; each must have the outcome: a pod that answers,
-//	                         an answer of any pod, refused, reset, or no answer
-//	close NAME               closes them
-//	unanswered NAME          sends on all of them; none may get an answer
-//	heartbeat NAME           sends a heartbeat of SCTP, which nothing answers
-//	write NAME               sends on each second connection, without waiting
-//	reset-within NAME TIME   returns how many are reset within a time: all, none, or some
-//	silence POD...           drops all packets to and from pods except neighbour discovery
+// heldSteps returns the steps of clients that keep a connection or flow.
 func (s *story) heldSteps() map[string]any {
 	return map[string]any{
 		"open": s.open, "ask": s.ask, "close": s.close, "write": s.write, "reset-within": s.resetWithin,

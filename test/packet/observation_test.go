@@ -23,21 +23,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/must"
 )
 
-// observationSteps returns the steps that read what the proxy of node1 reports:
-//
-//	metric NAME [LABEL=VALUE...]        returns the sum of the metric
-//	some NAME                           fails if the sum of the metric is 0
-//	grows NAME SERVICE FROM -> TO => OUTCOME   is like connect, and the metric of each family must grow
-//	metrics NAME                        prints the samples of a metric
-//	refusals SERVICE FROM -> TO         sends one UDP packet for each family, and returns the reasons
-//	                                    whose counters grew
-//	health NODE PORT                    returns the local endpoints that a health-check NodePort reports
-//	log NODE[,NODE] TEXT                returns the number of lines with a text in the log
-//	flows ARG...                        runs nftproxy flows, and prints the connections by state and by
-//	                                    endpoint, and the skew
-//	nftproxy ARG...                     runs a command that may find problems, and prints its output
-//	generations                         prints the generations of the rules of both nodes, which each
-//	                                    transaction changes
+// observationSteps returns the steps that read what the proxy of node1 reports.
 func (s *story) observationSteps() map[string]any {
 	return map[string]any{
 		"metric": func(name string, labels ...string) int { return s.metric(s.t, name, labels...) },

@@ -12,12 +12,7 @@ import (
 )
 
 // repeatSteps returns the steps of clients that repeat packets without an
-// answer. The first two return how many get none: none, some, or all.
-//
-//	attempts N TIMEOUT SERVICE FROM... -> TO   makes N connections at once from each client
-//	repeat N TIMES SERVICE FROM... -> TO       sends on N UDP flows at once, and again after 4 s, as a
-//	                                           resolver does
-//	busy PORT POD...                           listens and accepts no connection: the queue is full
+// answer.
 func (s *story) repeatSteps() map[string]any {
 	return map[string]any{"attempts": s.attempts, "repeat": s.repeat, "busy": s.busy}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
-// TestScripts runs the scripts of testdata/scripts. doc.go describes their
+// TestScripts runs the scripts of testdata/scripts. Their README describes the
 // steps.
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{
@@ -131,14 +131,7 @@ func (s *story) allSteps() map[string]script.Command {
 	return script.Steps(all)
 }
 
-// add adds what a cluster does not have:
-//
-//	add pod NAME NODE [bridge=NAME] [interface=NAME]
-//	add endpoints N                  pods e0, e1, … on both nodes in turn
-//	add place NAME NODE IPV4 IPV6    addresses of a node, on an own interface
-//	add client NAME IPV4 IPV6        addresses of the client
-//	add clients N                    client-0, client-1, …
-//	add loopback                     node1, with its address 127.0.0.1 or ::1
+// add adds what a cluster does not have.
 func (s *story) add(kind string, args ...string) string {
 	switch kind {
 	case "pod":
@@ -202,14 +195,14 @@ func (c *cluster) addClients(n int) string {
 	return strings.Join(names, " ")
 }
 
-// listen starts servers: listen PORT WHERE...
+// listen starts servers.
 func (s *story) listen(port uint16, where ...string) {
 	for _, name := range where {
 		labtest.Serve(s.t, port, s.origin(name).Namespace)
 	}
 }
 
-// sysctl sets a kernel parameter: sysctl WHERE... NAME VALUE
+// sysctl sets a kernel parameter.
 func (s *story) sysctl(args ...string) {
 	n := len(args) - 2
 	for _, name := range args[:n] {
@@ -217,7 +210,7 @@ func (s *story) sysctl(args ...string) {
 	}
 }
 
-// on runs a program: on WHERE[,WHERE...] PROGRAM ARG...
+// on runs a program.
 func (s *story) on(where, program string, args ...string) (output string) {
 	for name := range strings.SplitSeq(where, ",") {
 		cmd := s.origin(name).Command(s.t.Context(), program, args...)
@@ -239,8 +232,7 @@ func (s *story) applyFiles(files ...string) {
 	s.settle()
 }
 
-// example prints the code block after a heading of a page in docs, with other
-// addresses: example PAGE HEADING [OLD=NEW...]
+// example prints the code block after a heading of a page in docs.
 func (s *story) example(page, heading string, replace ...string) string {
 	text, err := os.ReadFile("../../docs/" + page)
 	must.NoError(s.t, err)
@@ -259,13 +251,12 @@ func (s *story) example(page, heading string, replace ...string) string {
 	return code
 }
 
-// absent names a Service that does not exist, to use its addresses: absent NAME
-// number: NUMBER, …
+// absent names a Service that does not exist.
 func (s *story) absent(name string, fields ...string) {
 	s.services[name] = s.parse("{name: " + name + ", " + strings.Join(fields, " ") + "}")
 }
 
-// spec replaces the spec of a Service: spec NAME type: NodePort, …
+// spec replaces the spec of a Service.
 func (s *story) spec(name string, fields ...string) {
 	old := s.service(name)
 	var spec map[string]any
@@ -275,7 +266,7 @@ func (s *story) spec(name string, fields ...string) {
 	s.serve(string(text))
 }
 
-// label replaces the labels of a node: label NODE KEY=VALUE...
+// label replaces the labels of a node.
 func (s *story) label(node string, pairs ...string) {
 	labels := map[string]string{}
 	for _, arg := range pairs {
@@ -286,18 +277,15 @@ func (s *story) label(node string, pairs ...string) {
 	s.settle()
 }
 
-// endpoints replaces the endpoints of Services: endpoints NAME[,NAME...]
-// ENDPOINT...
+// endpoints replaces the endpoints of Services.
 func (s *story) endpoints(names string, endpoints ...string) {
 	s.setEndpoints(strings.Join(endpoints, " "), strings.Split(names, ",")...)
 }
 
-// avoid names the endpoints of a Service that node1 ejects, which is not in the
-// API: avoided NAME POD...
+// avoid names the endpoints of a Service that node1 ejects.
 func (s *story) avoid(name string, pods ...string) { s.service(name).avoided = pods }
 
-// removeInterface removes an interface that a place has: remove-interface NODE
-// NAME
+// removeInterface removes an interface that a place has.
 func (s *story) removeInterface(node, name string) {
 	must.NoError(s.t, s.node(node).RemoveInterface(name))
 }
@@ -327,8 +315,7 @@ func (c *cluster) addBridgedPods(names ...string) {
 }
 
 // nodePorts checks the NodePorts of the Services web, none and local at open
-// places of node1, and the node's own servers at closed ones: nodeports
-// PLACE... but not PLACE...
+// places of node1, and the node's own servers at closed ones.
 func (s *story) nodePorts(places ...string) {
 	var todo checks
 	expect := func(name, line string) { todo = append(todo, s.checks(s.service(name), line)...) }

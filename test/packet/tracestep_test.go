@@ -12,13 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
-// traceSteps returns the steps of nftproxy trace:
-//
-//	needs-trace                        skips the script on kernels without tables of a process
-//	traced SERVICE FROM -> TO => OUTCOME   traces the first packet of an attempt, which must have the
-//	                                   outcome; explain must predict it, with its reason
-//	trace NETWORK FAMILY SERVICE FROM -> TO   prints the answer about a packet, and the steps of
-//	                                   tables other than the proxy's
+// traceSteps returns the steps of nftproxy trace.
 func (s *story) traceSteps() map[string]any {
 	return map[string]any{
 		"needs-trace": func() { needOwnedTables(s.env.T) },

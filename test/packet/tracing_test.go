@@ -16,12 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/must"
 )
 
-// tracingSteps returns the steps of nftproxy trace in the background, on node1:
-//
-//	tracing NAME ARG...      starts it
-//	packets NAME N|all       prints the next packets, or all until its end: SOURCE -> DESTINATION, the
-//	                         service port, the number of steps, and the answer
-//	end-trace NAME [INT|KILL]   ends it or waits for its end, and prints the exit code and its log
+// tracingSteps returns the steps of nftproxy trace in the background.
 func (s *story) tracingSteps() map[string]any {
 	return map[string]any{
 		"tracing": func(name string, args ...string) {

@@ -35,15 +35,7 @@ var attemptEvery = flag.Duration("attempt-every", 25*time.Millisecond,
 	"Pause between two attempts of a client, which leaves processor time for the proxies.")
 
 // trafficSteps returns the steps of clients that connect again and again, and
-// of endpoints that start and stop meanwhile:
-//
-//	traffic TIMEOUT SERVICE FROM... -> TO   starts clients, which fail if they get no answer in time
-//	pass N                    waits until each client made N more attempts
-//	no-failures               ends the traffic; no attempt may have failed
-//	recovers                  waits until attempts of each client succeed again, and ends the traffic
-//	scale SERVICE POD...      starts servers in pods and makes them the endpoints; earlier ones terminate
-//	end SERVICE               removes terminating endpoints and ends their servers
-//	rollout SERVICE POD...    is like scale and end; clients make attempts before, between and after
+// of endpoints that start and stop meanwhile.
 func (s *story) trafficSteps() map[string]any {
 	return map[string]any{
 		"traffic": s.startTraffic,
