@@ -14,18 +14,14 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
-var tables = flag.Int("tables", 24, "number of tables of TestRandomTables")
+var tables = flag.Int("tables", 12, "number of tables of TestRandomTables")
 
 // TestRandomTables makes random tables with all features of the package. The
 // listing of nft must be the same whether nft loads the file of Fprint or
 // Commit writes the table, and it must load again. Rows that a batch changes
 // must equal rows that are added at once.
 func TestRandomTables(t *testing.T) {
-	n := *tables
-	if testing.Short() {
-		n = min(n, 12)
-	}
-	for seed := range uint64(n) {
+	for seed := range uint64(*tables) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
 			r := &random{Rand: rand.New(rand.NewPCG(seed, 0))}
