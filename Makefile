@@ -34,10 +34,10 @@ FEATURES_RUN := -test.run=none -test.timeout=2h -test.bench=Features
 # tests in KERNEL_SKIP run on this kernel only: what they show does not depend on the kernel, or a cheaper test shows it
 # too. PACKETS=all adds these tests, two packages, more packet tests and more kernels.
 KERNEL_PACKAGES := ./nft ./proxier ./proxier/follow ./cmd/kube-proxy/operator/explain ./cmd/kube-proxy/operator/trace ./proxier/table ./proxier/table/keep ./conntrack
-KERNEL_SCRIPTS := busy-endpoint|addresses|traffic-policies|no-endpoints|source-ranges|service-cidrs|affinity-local|bridge|hints|masquerade-all|hairpin|sctp|conflicts|conditions|counters
+KERNEL_SCRIPTS := busy-endpoint|addresses|traffic-policies|no-endpoints|source-ranges|affinity-local|bridge|masquerade-all|hairpin|sctp|counters
 ifeq ($(PACKETS),all)
 KERNEL_PACKAGES += ./healthcheck ./test/lab
-KERNEL_SCRIPTS := $(KERNEL_SCRIPTS)|endpoint-is-clusterip|nodeport|affinity$$|affinity-stays|affinity-repair|udp-flow|trace|source-hash|balance|stale|eject|affinity-full|flows|dead-endpoint$$|late-answer|silent-neighbour|priority
+KERNEL_SCRIPTS := $(KERNEL_SCRIPTS)|service-cidrs|hints|conflicts|conditions|endpoint-is-clusterip|nodeport|affinity$$|affinity-stays|affinity-repair|udp-flow|trace|source-hash|balance|stale|eject|affinity-full|flows|dead-endpoint$$|late-answer|silent-neighbour|priority
 else
 PACKAGE_KERNELS := -k 5.10 -k 6.12
 PACKET_KERNELS := -k 6.1
@@ -121,9 +121,8 @@ test-packages: # Test the packages of this module. The longest one begins first.
 	go test -count=1 -timeout 20m -p 2 -parallel 4 ./test/packet ./...
 
 .PHONY: test-modules
-test-modules: # Test the modules that need programs of other projects.
-	@$(MAKE) --no-print-directory -j1 test-deploy
-	@$(MAKE) --no-print-directory -j1 test-apiserver
+test-modules: test-deploy # Test the modules that need programs of other projects.
+	@$(MAKE) --no-print-directory test-apiserver
 
 .PHONY: programs
 programs: # Build the programs of other projects that tests run, unless they are up to date.
