@@ -108,7 +108,9 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 func (s source) Begin() {
 	d := &s.t.desired
 	for f := range s.t.stays {
-		if owner := d.claims.owner(f); owner != nil {
+		// The Keeper tries one that is held back again together with the
+		// service port that stays the same.
+		if owner := d.claims.owner(f); owner != nil && !owner.kept.HeldBack() {
 			d.writeAgain(owner.service)
 		}
 	}

@@ -80,8 +80,7 @@ func (k *writer) holdFormer(o Owner) {
 		if !takes || next.instead == theSame || former.Account() != o.Account() {
 			return
 		}
-		next.instead = theSame
-		next.failures = max(next.failures, of.failures)
+		next.instead = theSame // no failure of its own
 		former.Kept().trouble = &trouble{next, of.why, of.after}
 		k.failing[former] = struct{}{}
 		k.source.Stays(former)

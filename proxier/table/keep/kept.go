@@ -45,6 +45,9 @@ func (k *Kept) Refused() (why string, refused bool) {
 	return k.trouble.why, true
 }
 
+// HeldBack reports whether the Keeper tries the owner again without a change.
+func (k *Kept) HeldBack() bool { return k.trouble != nil && k.trouble.waits() }
+
 func (k *Kept) fate() fate {
 	if k.trouble == nil {
 		return fate{}

@@ -38,17 +38,35 @@ func (k *writer) retry(all bool) {
 	k.source.Begin()
 	now := time.Now()
 	for o := range k.failing {
-		kept := o.Kept()
-		if kept.trouble.waits() && (all || !now.Before(kept.trouble.after)) {
+		if kept := o.Kept(); kept.HeldBack() && (all || !now.Before(kept.trouble.after)) {
 			k.Touch(o)
 		}
-		switch {
+	}
+	for o := range k.failing {
+		if kept := o.Kept(); kept.HeldBack() && kept.pending {
+			k.touchHeld(o)
+		}
+	}
+	for o := range k.failing {
+		switch kept := o.Kept(); {
 		case kept.pending:
 			kept.trouble.instead = theWanted
 		case kept.trouble.instead == theSame:
 			k.source.Stays(o)
 		}
 	}
+}
+
+// touchHeld touches the owners that are held back and between which and o rows
+// move. Otherwise one of them would be written without these rows, as if it had
+// not failed, or give them up before the other one is tried again.
+func (k *writer) touchHeld(o Owner) {
+	k.source.Together(o, func(other Owner, _ bool) {
+		if kept := other.Kept(); kept.HeldBack() && !kept.pending {
+			k.Touch(other)
+			k.touchHeld(other)
+		}
+	})
 }
 
 // Limits limit what a Keeper does at a time.
