@@ -169,7 +169,8 @@ func (s source) Together(o keep.Owner, join func(other keep.Owner, takes bool)) 
 		return
 	}
 	for _, w := range p.wants {
-		if by := d.released[w.Frontend]; by != nil && d.claims.owner(w.Frontend) == p {
+		// A service port can own a frontend again that it lost a moment ago.
+		if by := d.released[w.Frontend]; by != nil && by != p && d.claims.owner(w.Frontend) == p {
 			join(by, true)
 		}
 	}
