@@ -28,11 +28,11 @@ func LastGood(before, wanted *Plan) *Plan {
 	if len(plan.Frontends) == 0 {
 		return reject
 	}
-	plan.Cluster = arrange(before.Cluster, keep(before.Cluster, wanted.Cluster, Target.AddrPort))
+	plan.Cluster = arrange(before.Cluster, keep(before.Cluster, wanted.drawn(wanted.Cluster), Target.AddrPort))
 	plan.Local = nil
 	if len(plan.Cluster) > 0 {
 		had := slices.Concat(before.Local, before.Cluster) // a policy can be Local only now
-		plan.Local = arrange(before.Local, keep(had, wanted.Local, Target.AddrPort))
+		plan.Local = arrange(before.Local, keep(had, wanted.drawn(wanted.Local), Target.AddrPort))
 	}
 	if plan.setSlots() != nil { // before had as many targets
 		return reject
@@ -40,6 +40,16 @@ func LastGood(before, wanted *Plan) *Plan {
 	plan.Serving, plan.Ejected = wanted.Serving, wanted.Ejected
 	plan.Sources, plan.Guarded = allowedByBoth(before, wanted)
 	return &plan
+}
+
+// drawn returns the targets that new connections can get. Those without weight
+// get none.
+func (p *Plan) drawn(targets []Target) []Target {
+	weightless := func(t Target) bool { return IsWeightless(p.Service, t.Weight) }
+	if !slices.ContainsFunc(targets, weightless) {
+		return targets
+	}
+	return slices.DeleteFunc(slices.Clone(targets), weightless)
 }
 
 // keep returns the values whose key one of the wanted values has, one for each

@@ -146,6 +146,7 @@ func (s *story) planFrom(words []string) *Plan {
 	var fields struct {
 		Of                             string
 		External, LB, Endpoints, Local []netip.Addr
+		Weightless                     []netip.Addr // of these endpoints
 		Sources                        []netip.Prefix
 	}
 	s.fields(&fields, words)
@@ -160,11 +161,18 @@ func (s *story) planFrom(words []string) *Plan {
 		at := Frontend{Addr: a, Port: 80}
 		p.Frontends = append(p.Frontends, ServedFrontend{at, LoadBalancerIP, cluster.PolicyLocal})
 	}
+	target := func(a netip.Addr) Target {
+		t := Target{Addr: a, Port: 8080}
+		if slices.Contains(fields.Weightless, a) {
+			t.Weight = cluster.WeightOf(0)
+		}
+		return t
+	}
 	for _, a := range fields.Endpoints {
-		p.Cluster = append(p.Cluster, Target{Addr: a, Port: 8080})
+		p.Cluster = append(p.Cluster, target(a))
 	}
 	for _, a := range fields.Local {
-		p.Local = append(p.Local, Target{Addr: a, Port: 8080})
+		p.Local = append(p.Local, target(a))
 	}
 	return p
 }
