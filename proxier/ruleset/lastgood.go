@@ -38,7 +38,9 @@ func LastGood(before, wanted *Plan) *Plan {
 		return reject
 	}
 	plan.Serving, plan.Ejected = wanted.Serving, wanted.Ejected
-	plan.Sources, plan.Guarded = allowedByBoth(before, wanted)
+	if len(plan.Cluster) > 0 { // otherwise the ranges that the kernel may refuse protect nothing
+		plan.Sources, plan.Guarded = allowedByBoth(before, wanted)
+	}
 	return &plan
 }
 
