@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,9 @@ func (d *directory) writeServices(file string, addresses ...string) error {
 		name, address, _ := strings.Cut(arg, "=")
 		services = append(services, serviceAt(name, address))
 	}
-	return os.WriteFile(filepath.Join(d.path, file), []byte(documents(services...)), 0o644)
+	path, written := filepath.Join(d.path, file), filepath.Join(d.path, ".written") // replaced at once
+	err := os.WriteFile(written, []byte(documents(services...)), 0o644)
+	return cmp.Or(err, os.Rename(written, path))
 }
 
 func (d *directory) read() (string, error) {
