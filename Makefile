@@ -109,20 +109,14 @@ demo: setup build ## Show the product with real traffic between network namespac
 	@bin/demo --kube-proxy bin/kube-proxy
 
 # Tests take a sixth less processor time if the garbage of their programs is collected less often.
-test test-packages test-apiserver test-bench test-deploy: export GOGC ?= 400
+test test-apiserver test-bench test-deploy: export GOGC ?= 400
 
 .PHONY: test
 test: setup programs ## Run the tests on this kernel, in network namespaces (root). The first run builds etcd, kube-apiserver, Helm and kustomize.
-	@# Tests wait now and then, so that others run beside them: two packages of this module, and one of the others.
-	@$(MAKE) --no-print-directory -j2 --output-sync=line test-packages test-modules
-
-.PHONY: test-packages
-test-packages: # Test the packages of this module. The longest one begins first.
-	go test -count=1 -timeout 20m -p 2 -parallel 4 ./test/packet ./...
-
-.PHONY: test-modules
-test-modules: test-deploy # Test the modules that need programs of other projects.
-	@$(MAKE) --no-print-directory test-apiserver
+	@# The longest package begins first. Tests wait now and then, so that others run beside them. API servers do not:
+	@# beside the packages, both take longer than one after the other.
+	go test -count=1 -timeout 20m -p 3 -parallel 4 ./test/packet ./...
+	@$(MAKE) --no-print-directory -j2 --output-sync=line test-apiserver test-deploy
 
 .PHONY: programs
 programs: # Build the programs of other projects that tests run, unless they are up to date.
@@ -165,7 +159,7 @@ test-kernels: ## Run the kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (ro
 .PHONY: test-apiserver
 test-apiserver: setup programs ## Run the tests with etcd and kube-apiserver (root). SUBJECT=kube-proxy tests kube-proxy instead.
 	@# The differential test compares with kube-proxy.
-	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -p 1 -parallel 3 -timeout 30m -skip '^TestCNI' $(if $(SUBJECT),. ./cluster,./...)
+	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -p 2 -parallel 3 -timeout 30m -skip '^TestCNI' $(if $(SUBJECT),. ./cluster,./...)
 
 .PHONY: test-cni
 test-cni: ## Test the proxy with flannel and MetalLB (root). The first run builds them, and installs FRR, a BGP router.

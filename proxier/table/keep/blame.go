@@ -72,8 +72,8 @@ func (k *writer) decide(b blame, in phase) verdict {
 }
 
 // holdFormer holds back the owners from which an owner that is held back takes
-// over rows. Otherwise the kernel would have these rows for none of them. Owners
-// of other accounts do not wait.
+// over rows. Otherwise the kernel would have these rows for none of them.
+// Owners of other accounts do not wait.
 func (k *writer) holdFormer(o Owner) {
 	k.source.Together(o, func(former Owner, takes bool) {
 		next, of := former.Kept().fate(), o.Kept().trouble
