@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/tools/txtar"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // Golden compares a text with a file. With the flag -update, it writes the
@@ -13,14 +15,10 @@ import (
 func Golden(t testing.TB, file, got string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if got != string(want) {
 		t.Errorf("%s: got\n%s\nwant\n%s", file, got, want)
 	}
@@ -32,9 +30,7 @@ func Golden(t testing.TB, file, got string) {
 func Sections(t testing.TB, file string, text func(name, section string) string) {
 	t.Helper()
 	golden, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for i, section := range golden.Files {
 		want := strings.TrimRight(string(section.Data), "\n")
 		got := strings.TrimRight(text(section.Name, string(section.Data)), "\n")
@@ -44,8 +40,6 @@ func Sections(t testing.TB, file string, text func(name, section string) string)
 		golden.Files[i].Data = []byte(got + "\n\n")
 	}
 	if *update {
-		if err := os.WriteFile(file, txtar.Format(golden), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(file, txtar.Format(golden), 0o644))
 	}
 }

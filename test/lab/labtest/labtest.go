@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // New creates a lab without names.
@@ -25,9 +26,7 @@ func New(t testing.TB) *lab.Lab {
 func NewNamed(t testing.TB, name string) *lab.Lab {
 	t.Helper()
 	l, err := lab.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -46,9 +45,7 @@ func AddPod(t testing.TB, node *lab.Node, name string) *lab.Pod {
 func AddPodWith(t testing.TB, node *lab.Node, config lab.PodConfig) *lab.Pod {
 	t.Helper()
 	pod, err := node.AddPodWith(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return pod
 }
 
@@ -56,9 +53,7 @@ func AddPodWith(t testing.TB, node *lab.Node, config lab.PodConfig) *lab.Pod {
 func Serve(t testing.TB, port uint16, namespaces ...*lab.Namespace) {
 	t.Helper()
 	for _, ns := range namespaces {
-		if err := ns.Serve(port); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, ns.Serve(port))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // Namespace is a network namespace without a name.
@@ -27,9 +28,7 @@ type Namespace struct{ *lab.Namespace }
 func New(t testing.TB) Namespace {
 	t.Helper()
 	ns, err := lab.NewNamespace("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() {
 		if err := ns.Close(); err != nil {
 			t.Error(err)
@@ -49,9 +48,7 @@ func Enter(t testing.TB) {
 		t.Fatalf("create a network namespace (needs root): %v", err)
 	}
 	entered, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { entered.Close() })
 }
 
@@ -60,9 +57,7 @@ func Enter(t testing.TB) {
 func Open(t testing.TB) *nft.Conn {
 	t.Helper()
 	c, err := nft.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -75,9 +70,7 @@ func Commit(t testing.TB, c *nft.Conn, table *nft.Table, rows ...nft.Row) {
 	for _, r := range rows {
 		b.AddRow(r)
 	}
-	if err := c.Commit(b); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.Commit(b))
 }
 
 // Do calls f on a thread in the namespace. Goroutines that f starts run in
@@ -97,18 +90,14 @@ func (ns Namespace) Do(f func()) {
 // packets to it locally.
 func (ns Namespace) AddAddr(t testing.TB, link string, addr netip.Addr, bits int) {
 	t.Helper()
-	if err := ns.AddAddrTo(link, netip.PrefixFrom(addr, bits)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, ns.AddAddrTo(link, netip.PrefixFrom(addr, bits)))
 }
 
 // KernelAtLeast reports whether the running kernel has at least this version.
 func KernelAtLeast(t testing.TB, major, minor int) bool {
 	t.Helper()
 	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Uname(&u))
 	var a, b int
 	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &a, &b); err != nil {
 		t.Fatal(err)
@@ -145,9 +134,7 @@ func Unprivileged(t testing.TB, f func()) {
 func CPUTime(t testing.TB) time.Duration {
 	t.Helper()
 	var usage unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
@@ -156,21 +143,15 @@ func CPUTime(t testing.TB) time.Duration {
 func ResetPeakMemory(t testing.TB) {
 	t.Helper()
 	debug.FreeOSMemory()
-	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile("/proc/self/clear_refs", []byte("5"), 0))
 }
 
 // PeakMemory returns the peak of the resident memory of the process, in bytes.
 func PeakMemory(t testing.TB) int {
 	t.Helper()
 	self, err := procfs.Self()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	status, err := self.NewStatus()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return int(status.VmHWM)
 }
