@@ -143,12 +143,8 @@ func (c *Cluster) Rejoin(from *lab.Namespace) error {
 	return c.eachWay(from, (*lab.Namespace).RemoveRoute)
 }
 
-func (c *Cluster) eachWay(from *lab.Namespace, change func(at *lab.Namespace, to netip.Prefix) error) error {
-	var errs []error
-	for _, way := range [][2]*lab.Namespace{{from, c.config.Namespace}, {c.config.Namespace, from}} {
-		for _, addr := range way[1].Addrs() {
-			errs = append(errs, change(way[0], netip.PrefixFrom(addr, addr.BitLen())))
-		}
-	}
-	return errors.Join(errs...)
+func (c *Cluster) eachWay(from *lab.Namespace, change func(at *lab.Namespace, to ...netip.Prefix) error) error {
+	to := c.config.Namespace
+	return errors.Join(
+		change(from, lab.HostPrefixes(to.Addrs()...)...), change(to, lab.HostPrefixes(from.Addrs()...)...))
 }

@@ -98,7 +98,7 @@ func (l *Lab) newSwitch() (*Namespace, error) {
 func (l *Lab) plug(ns *Namespace) error {
 	port := end{ns: l.wire, name: "to-" + ns.Name, bridge: switchBridge}
 	return errors.Join(connect(end{ns: ns, name: uplink}, port),
-		ns.AddAddr(netip.PrefixFrom(ns.IPv4, underlayBits4)), ns.AddAddr(netip.PrefixFrom(ns.IPv6, underlayBits6)))
+		ns.AddAddr(netip.PrefixFrom(ns.IPv4, underlayBits4), netip.PrefixFrom(ns.IPv6, underlayBits6)))
 }
 
 func (l *Lab) newClient() (*Namespace, error) {

@@ -129,10 +129,12 @@ func hardwareAddr(name string) net.HardwareAddr {
 	return addr
 }
 
-// AddAddr adds an address to the interface that joins the namespace to the
-// lab. The address is usable when AddAddr returns. A prefix of more than one
-// address also becomes a connected route.
-func (n *Namespace) AddAddr(addr netip.Prefix) error { return n.AddAddrTo(uplink, addr) }
+// AddAddr adds addresses to the interface that joins the namespace to the lab.
+// They are usable when AddAddr returns. A prefix of more than one address also
+// becomes a connected route.
+func (n *Namespace) AddAddr(addrs ...netip.Prefix) error {
+	return each(addrs, func(addr netip.Prefix) error { return n.AddAddrTo(uplink, addr) })
+}
 
 // AddAddrTo is AddAddr for any interface.
 func (n *Namespace) AddAddrTo(name string, addr netip.Prefix) error {
@@ -199,15 +201,19 @@ func (n *Namespace) ReplaceLinkRoute(destination netip.Prefix) error {
 	return n.replaceRouteOn(uplink, destination, netip.Addr{})
 }
 
-// Blackhole silently drops packets to the destination.
-func (n *Namespace) Blackhole(destination netip.Prefix) error {
-	return n.replaceRoute(destination, &netlink.Route{Type: unix.RTN_BLACKHOLE})
+// Blackhole silently drops packets to the destinations.
+func (n *Namespace) Blackhole(destinations ...netip.Prefix) error {
+	return each(destinations, func(to netip.Prefix) error {
+		return n.replaceRoute(to, &netlink.Route{Type: unix.RTN_BLACKHOLE})
+	})
 }
 
-// RemoveRoute removes the route to the destination.
-func (n *Namespace) RemoveRoute(destination netip.Prefix) error {
-	return n.change(fmt.Sprintf("remove route to %s", destination), func() error {
-		return netlink.RouteDel(&netlink.Route{Dst: ipNet(destination.Masked())})
+// RemoveRoute removes the routes to the destinations.
+func (n *Namespace) RemoveRoute(destinations ...netip.Prefix) error {
+	return each(destinations, func(to netip.Prefix) error {
+		return n.change(fmt.Sprintf("remove route to %s", to), func() error {
+			return netlink.RouteDel(&netlink.Route{Dst: ipNet(to.Masked())})
+		})
 	})
 }
 
@@ -234,10 +240,7 @@ func Wire(a, b *Namespace, nameA, nameB string, toB, toA []netip.Prefix) error {
 func (n *Namespace) wireTo(other *Namespace, near, far string, ranges []netip.Prefix) error {
 	gateway := netip.MustParseAddr("169.254.1.1") // the other end need not have this address
 	err := n.setNeighbour(near, gateway, other, far, netlink.NUD_PERMANENT)
-	for _, to := range ranges {
-		err = errors.Join(err, n.replaceRouteOn(near, to, gateway))
-	}
-	return err
+	return errors.Join(err, each(ranges, func(to netip.Prefix) error { return n.replaceRouteOn(near, to, gateway) }))
 }
 
 // dropUnroutable silently drops packets that arrive at the interface and have
@@ -252,11 +255,7 @@ func (n *Namespace) dropUnroutable(name string) error {
 
 // routeTo adds routes to the destinations via a node.
 func (n *Namespace) routeTo(node *Node, destinations []netip.Prefix) error {
-	var errs []error
-	for _, prefix := range destinations {
-		errs = append(errs, n.ReplaceRoute(prefix, node.AddrLike(prefix.Addr())))
-	}
-	return errors.Join(errs...)
+	return each(destinations, func(to netip.Prefix) error { return n.ReplaceRoute(to, node.AddrLike(to.Addr())) })
 }
 
 // replaceRouteOn adds or replaces a route through an interface. It leads
@@ -301,5 +300,18 @@ func ipNet(prefix netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 }
 
-// hostPrefix returns the prefix of this address only.
-func hostPrefix(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
+// HostPrefixes returns prefixes of one address each.
+func HostPrefixes(addrs ...netip.Addr) (all []netip.Prefix) {
+	for _, addr := range addrs {
+		all = append(all, netip.PrefixFrom(addr, addr.BitLen()))
+	}
+	return all
+}
+
+// each calls f with all values, and returns all errors.
+func each[T any](values []T, f func(T) error) (err error) {
+	for _, v := range values {
+		err = errors.Join(err, f(v))
+	}
+	return err
+}

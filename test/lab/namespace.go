@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,7 +53,7 @@ func (l *Lab) newNamespace(name string) (*Namespace, error) {
 	if err := l.add(ns); err != nil {
 		return nil, errors.Join(fmt.Errorf("namespace %s: %w", name, err), file.Close())
 	}
-	if err = errors.Join(ns.setSysctls(commonSysctls()), ns.setUp("lo")); err != nil {
+	if err = errors.Join(ns.setCommonSysctls(), ns.setUp("lo")); err != nil {
 		return nil, errors.Join(fmt.Errorf("namespace %s: %w", name, err), ns.Close())
 	}
 	return ns, nil
@@ -194,12 +192,9 @@ func (l *Lab) claimName() (err error) {
 // unbind removes the file of a name. It succeeds if the file does not exist, or
 // if no namespace is mounted on it.
 func unbind(file string) error {
-	err := unix.Unmount(file, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("unmount %s: %w", file, err)
-	}
-	if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
-		return err
+	errMounted := unix.Unmount(file, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // what is mounted cannot be removed
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w (unmount: %w)", err, errMounted)
 	}
 	return nil
 }
@@ -207,33 +202,20 @@ func unbind(file string) error {
 //go:embed sysctl.conf
 var sysctlConf string
 
-// commonSysctls returns the sysctls of every namespace.
-func commonSysctls() map[string]string {
-	values := map[string]string{}
+// setCommonSysctls sets the sysctls of every namespace.
+func (n *Namespace) setCommonSysctls() (err error) {
 	for line := range strings.Lines(sysctlConf) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), " = "); ok {
-			values[name] = value
+			err = errors.Join(err, n.SetSysctl(name, value))
 		}
 	}
-	return values
+	return err
 }
 
 // SetSysctl sets a kernel parameter of the namespace. The name has dots:
 // net.ipv4.ip_forward.
 func (n *Namespace) SetSysctl(name, value string) error {
-	return n.setSysctls(map[string]string{name: value})
-}
-
-func (n *Namespace) setSysctls(values map[string]string) error {
-	return n.Do(func() error {
-		for _, name := range slices.Sorted(maps.Keys(values)) {
-			// The content of /proc/sys/net depends on the namespace of the
-			// thread.
-			file := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
-			if err := os.WriteFile(file, []byte(values[name]), 0o644); err != nil {
-				return fmt.Errorf("namespace %s: sysctl: %w", n.Name, err)
-			}
-		}
-		return nil
-	})
+	file := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
+	// The content of /proc/sys/net depends on the namespace of the thread.
+	return n.change("sysctl", func() error { return os.WriteFile(file, []byte(value), 0o644) })
 }

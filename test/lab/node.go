@@ -33,29 +33,26 @@ func (l *Lab) newNode(n int) (*Node, error) {
 	}
 	node := &Node{Namespace: ns, pods: map[string]*Pod{}}
 	ns.IPv4, ns.IPv6, node.PodRanges = nodeAddrs(n)
-	forwarding := map[string]string{"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}
 	// This makes a lab the same with and without br_netfilter: IP packets
 	// inside a bridge do not pass the packet filter.
-	const nf = "net.bridge.bridge-nf-call-"
-	bridges := ns.setSysctls(map[string]string{nf + "iptables": "0", nf + "ip6tables": "0", nf + "arptables": "0"})
-	if errors.Is(bridges, os.ErrNotExist) {
-		bridges = nil
+	err = each([]string{"iptables", "ip6tables", "arptables"}, func(tables string) error {
+		return ns.SetSysctl("net.bridge.bridge-nf-call-"+tables, "0")
+	})
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
 	}
-	err = errors.Join(ns.setSysctls(forwarding), bridges, l.plug(ns))
-	for _, addr := range l.Client.Addrs() {
-		err = errors.Join(err, ns.ReplaceRoute(netip.PrefixFrom(addr, 0), addr))
-	}
-	return node, err
+	err = errors.Join(err, ns.SetSysctl("net.ipv4.ip_forward", "1"), ns.SetSysctl("net.ipv6.conf.all.forwarding", "1"),
+		l.plug(ns))
+	return node, errors.Join(err, each(l.Client.Addrs(), func(addr netip.Addr) error {
+		return ns.ReplaceRoute(netip.PrefixFrom(addr, 0), addr)
+	}))
 }
 
 // AddInterface adds an interface with these addresses to the node. It is up,
 // but its other end does not answer.
 func (node *Node) AddInterface(name string, addrs ...netip.Prefix) error {
 	err := connect(end{ns: node.Namespace, name: name}, end{ns: node.lab.wire, name: node.Name + "-" + name})
-	for _, addr := range addrs {
-		err = errors.Join(err, node.AddAddrTo(name, addr))
-	}
-	return err
+	return errors.Join(err, each(addrs, func(addr netip.Prefix) error { return node.AddAddrTo(name, addr) }))
 }
 
 // RemoveInterface removes an interface that AddInterface added.
@@ -112,10 +109,8 @@ func (l *Lab) AddPods(ports []uint16, names ...string) (map[string]*Pod, error) 
 			return nil, err
 		}
 		pods[name] = pod
-		for _, port := range ports {
-			if err := pod.Serve(port); err != nil {
-				return nil, err
-			}
+		if err := pod.Serve(ports...); err != nil {
+			return nil, err
 		}
 	}
 	return pods, nil
@@ -213,9 +208,9 @@ func (node *Node) routePod(pod *Pod, toPod string) error {
 	gateways := []netip.Addr{node.IPv4, podGateway6().Addr()}
 	for i, addr := range pod.Addrs() {
 		errs = append(errs,
-			pod.AddAddr(hostPrefix(addr)),
+			pod.AddAddr(netip.PrefixFrom(addr, addr.BitLen())),
 			pod.replaceRouteOn(uplink, netip.PrefixFrom(addr, 0), gateways[i]),
-			node.replaceRouteOn(toPod, hostPrefix(addr), netip.Addr{}),
+			node.replaceRouteOn(toPod, netip.PrefixFrom(addr, addr.BitLen()), netip.Addr{}),
 			node.setNeighbour(toPod, addr, pod.Namespace, uplink, netlink.NUD_REACHABLE))
 	}
 	return errors.Join(errs...)

@@ -47,13 +47,13 @@ func (n *Namespace) ServeUDP(port uint16) (*Server, error) {
 }
 
 // Serve starts TCP, UDP and SCTP servers at all addresses of the namespace.
-func (n *Namespace) Serve(port uint16) error {
-	for _, serve := range []func(uint16) (*Server, error){n.ServeTCP, n.ServeUDP, n.ServeSCTP} {
-		if _, err := serve(port); err != nil {
-			return err
-		}
-	}
-	return nil
+func (n *Namespace) Serve(ports ...uint16) error {
+	return each(ports, func(port uint16) error {
+		_, errTCP := n.ServeTCP(port)
+		_, errUDP := n.ServeUDP(port)
+		_, errSCTP := n.ServeSCTP(port)
+		return errors.Join(errTCP, errUDP, errSCTP)
+	})
 }
 
 func (n *Namespace) serve(protocol string, port uint16,

@@ -62,7 +62,7 @@ func AddPods(l *lab.Lab) (pods map[string]*lab.Pod, all map[string][2]netip.Addr
 	}
 	for _, node := range l.Nodes() {
 		all[node.Name] = [2]netip.Addr(node.Addrs())
-		err = errors.Join(err, node.Serve(FirstTarget), node.Serve(SecondTarget))
+		err = errors.Join(err, node.Serve(FirstTarget, SecondTarget))
 	}
 	return pods, all, err
 }

@@ -263,9 +263,7 @@ func (w *world) sources(node, client *lab.Namespace) []source {
 // kill makes the first n endpoints silent.
 func (w *world) kill(n int) (err error) {
 	for _, pod := range w.endpoints[:n] {
-		for _, answers := range w.stage.Lab.Node1.PodRanges {
-			err = errors.Join(err, pod.Blackhole(answers))
-		}
+		err = errors.Join(err, pod.Blackhole(w.stage.Lab.Node1.PodRanges...))
 	}
 	return err
 }
@@ -273,9 +271,7 @@ func (w *world) kill(n int) (err error) {
 // revive ends what kill did.
 func (w *world) revive(n int) (err error) {
 	for _, pod := range w.endpoints[:n] {
-		for _, answers := range w.stage.Lab.Node1.PodRanges {
-			err = errors.Join(err, pod.RemoveRoute(answers))
-		}
+		err = errors.Join(err, pod.RemoveRoute(w.stage.Lab.Node1.PodRanges...))
 	}
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"regexp"
 	"slices"
@@ -86,10 +85,8 @@ func (w *world) compareWithFresh(ctx context.Context, n *node, at *lab.Node) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, pod.Remove()) }()
-	for _, addr := range n.Addrs() {
-		if err := pod.AddAddr(netip.PrefixFrom(addr, addr.BitLen())); err != nil {
-			return err
-		}
+	if err := pod.AddAddr(lab.HostPrefixes(n.Addrs()...)...); err != nil {
+		return err
 	}
 	fresh, err := n.run(pod.Namespace, w.soak.programs.Product, "-fresh.log", nil)
 	if err != nil {

@@ -228,16 +228,13 @@ func (f *faults) isolate(ctx context.Context, n *node, d draw) (time.Duration, e
 // masquerading.
 func (f *faults) addAddress(ctx context.Context, n *node, _ draw) (recovered time.Duration, err error) {
 	const name = "second"
-	var prefixes []netip.Prefix
-	for _, addr := range random.SecondAddrs() {
-		prefixes = append(prefixes, netip.PrefixFrom(addr, addr.BitLen()))
-	}
-	if err := n.AddInterface(name, prefixes...); err != nil {
+	addrs := random.SecondAddrs()
+	if err := n.AddInterface(name, lab.HostPrefixes(addrs...)...); err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, n.RemoveInterface(name)) }()
-	for _, prefix := range prefixes {
-		took, err := awaitNodePort(ctx, n, netip.AddrPortFrom(prefix.Addr(), uint16(32700)))
+	for _, addr := range addrs {
+		took, err := awaitNodePort(ctx, n, netip.AddrPortFrom(addr, uint16(32700)))
 		if err != nil {
 			return 0, err
 		}
@@ -315,19 +312,11 @@ func (f *faults) silence(ctx context.Context, _ *node, d draw) (time.Duration, e
 	window := f.world.open(window{kind: silence, node: f.world.nodes[0], all: true, endpoint: pod.Name})
 	defer f.world.shut(window)
 	clients := lab.PodRanges()
-	for _, n := range append(f.world.Lab.Nodes(), &lab.Node{Namespace: f.world.Lab.Client}) {
-		for _, addr := range n.Addrs() {
-			clients = append(clients, netip.PrefixFrom(addr, addr.BitLen()))
-		}
+	for _, at := range []*lab.Namespace{f.world.Lab.Client, f.world.Lab.Node1.Namespace, f.world.Lab.Node2.Namespace} {
+		clients = append(clients, lab.HostPrefixes(at.Addrs()...)...)
 	}
-	each := func(change func(netip.Prefix) error) (err error) {
-		for _, answers := range clients {
-			err = errors.Join(err, change(answers))
-		}
-		return err
-	}
-	err := during(ctx, longer*d.lasts, func() error { return each(pod.Blackhole) },
-		func() error { return each(pod.RemoveRoute) })
+	err := during(ctx, longer*d.lasts, func() error { return pod.Blackhole(clients...) },
+		func() error { return pod.RemoveRoute(clients...) })
 	began := time.Now()
 	for _, n := range f.world.nodes {
 		err = errors.Join(err, n.awaitNoEjections(ctx))
