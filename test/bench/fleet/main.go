@@ -211,7 +211,8 @@ func (f *fleet) prepare(ctx context.Context) (err error) {
 		}
 	}
 	for _, one := range f.requests[stage.Product] {
-		one.encoding = ""
+		one.header = one.header.Clone()
+		one.header.Del(acceptEncoding)
 		f.requests[plain] = append(f.requests[plain], one)
 	}
 	err = f.Load(ctx, 0, f.services, func(service int) []netip.Addr { return stage.Endpoints(service, f.endpoints) })

@@ -21,27 +21,29 @@ import (
 
 // request is a request for objects, as a proxy sends it.
 type request struct {
-	path  string
-	query url.Values
-	// accept, encoding and agent are the headers Accept, Accept-Encoding and
-	// User-Agent. An empty one is absent.
-	accept, encoding, agent string
-	protocol                string // HTTP/2.0
+	url      url.URL     // of the path and the query only
+	header   http.Header // Accept, Accept-Encoding and User-Agent, as far as it has them
+	protocol string      // HTTP/2.0
 }
 
 // newRequest returns the request that the API server received.
-func newRequest(r *http.Request) request {
-	return request{
-		path: r.URL.Path, query: r.URL.Query(), protocol: r.Proto,
-		accept: r.Header.Get("Accept"), encoding: r.Header.Get("Accept-Encoding"), agent: r.UserAgent(),
+func newRequest(in *http.Request) request {
+	r := request{url: *in.URL, header: http.Header{}, protocol: in.Proto}
+	for _, name := range []string{"Accept", acceptEncoding, "User-Agent"} {
+		if values := in.Header[name]; values != nil {
+			r.header[name] = values
+		}
 	}
+	return r
 }
 
+const acceptEncoding = "Accept-Encoding"
+
 // watches reports whether the request begins a watch.
-func (r request) watches() bool { return r.query.Has("watch") }
+func (r request) watches() bool { return r.url.Query().Has("watch") }
 
 // sendsAll reports whether the watch sends all objects first (WatchList).
-func (r request) sendsAll() bool { return r.query.Get("sendInitialEvents") == "true" }
+func (r request) sendsAll() bool { return r.url.Query().Get("sendInitialEvents") == "true" }
 
 // nodeSelector is the start of the selector of a Node.
 const nodeSelector = "metadata.name="
@@ -49,38 +51,40 @@ const nodeSelector = "metadata.name="
 // adapted returns the request of another node at another version. A watch does
 // not end before the benchmark.
 func (r request) adapted(node, version string) request {
-	r.query = url.Values(http.Header(r.query).Clone())
-	if strings.HasPrefix(r.query.Get("fieldSelector"), nodeSelector) {
-		r.query.Set("fieldSelector", nodeSelector+node)
+	query := r.url.Query()
+	if strings.HasPrefix(query.Get("fieldSelector"), nodeSelector) {
+		query.Set("fieldSelector", nodeSelector+node)
 	}
-	if v := r.query.Get("resourceVersion"); v != "" && v != "0" {
-		r.query.Set("resourceVersion", version)
+	if v := query.Get("resourceVersion"); v != "" && v != "0" {
+		query.Set("resourceVersion", version)
 	}
-	if r.query.Has("timeoutSeconds") {
-		r.query.Set("timeoutSeconds", "7200")
+	if query.Has("timeoutSeconds") {
+		query.Set("timeoutSeconds", "7200")
 	}
+	r.url.RawQuery = query.Encode()
 	return r
 }
 
 // summary describes what does not differ between two nodes.
 func (r request) summary() string {
 	r = r.adapted("NODE", "VERSION")
+	values := r.url.Query()
 	for _, random := range []string{"timeoutSeconds", "timeout"} {
-		r.query.Del(random)
+		values.Del(random)
 	}
-	query, err := url.QueryUnescape(r.query.Encode())
+	query, err := url.QueryUnescape(values.Encode())
 	if err != nil {
-		query = r.query.Encode()
+		query = values.Encode()
 	}
 	return fmt.Sprintf("GET %s?%s, Accept: %s, Accept-Encoding: %s, %s",
-		r.path, query, r.accept, r.encoding, r.protocol)
+		r.url.Path, query, r.header.Get("Accept"), r.header.Get(acceptEncoding), r.protocol)
 }
 
 // summaries returns the summaries of requests by path. Requests of the same
 // path keep their order, others are concurrent.
 func summaries(requests []request) (out []string) {
 	byPath := slices.Clone(requests)
-	slices.SortStableFunc(byPath, func(a, b request) int { return strings.Compare(a.path, b.path) })
+	slices.SortStableFunc(byPath, func(a, b request) int { return strings.Compare(a.url.Path, b.url.Path) })
 	for _, r := range byPath {
 		out = append(out, r.summary())
 	}
@@ -115,7 +119,7 @@ func (r *recorder) add(one request) {
 	defer r.mu.Unlock()
 	r.requests = append(r.requests, one)
 	if one.watches() {
-		r.watched[one.path] = true
+		r.watched[one.url.Path] = true
 	}
 	if len(r.watched) == kinds {
 		r.complete()

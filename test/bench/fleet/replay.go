@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -25,22 +26,22 @@ type replay struct {
 	counts   *counters
 
 	client *http.Client // set by run
-	host   string
+	host   *url.URL
 }
 
 // run is a runner. Requests with different paths are concurrent, as in
 // reflectors.
 func (r replay) run(ctx context.Context, config *rest.Config, node string, synced func()) error {
 	config.DisableCompression = true // what arrives is not decompressed
-	config.UserAgent = r.requests[0].agent
-	var err error
-	if r.client, err = rest.HTTPClientFor(config); err != nil {
+	var errClient, errHost error
+	r.client, errClient = rest.HTTPClientFor(config)
+	r.host, errHost = url.Parse(config.Host)
+	if err := errors.Join(errClient, errHost); err != nil {
 		return err
 	}
-	r.host = config.Host
 	byPath := map[string][]request{}
 	for _, one := range r.requests {
-		byPath[one.path] = append(byPath[one.path], one.adapted(node, r.version))
+		byPath[one.url.Path] = append(byPath[one.url.Path], one.adapted(node, r.version))
 	}
 	left := atomic.Int64{}
 	left.Store(int64(len(byPath)))
@@ -63,19 +64,16 @@ func (r replay) run(ctx context.Context, config *rest.Config, node string, synce
 // hold sends the requests. It calls synced when the last watch has begun, and
 // has sent all objects if it does.
 func (r replay) hold(ctx context.Context, requests []request, synced func()) error {
-	for _, one := range requests {
-		for {
-			again, err := r.send(ctx, one, synced)
-			if err != nil || ctx.Err() != nil {
-				return err
-			}
-			if again == 0 {
-				break
-			}
+	for len(requests) > 0 && ctx.Err() == nil {
+		again, err := r.send(ctx, requests[0], synced)
+		switch {
+		case err != nil || ctx.Err() != nil:
+			return err
+		case again == 0:
+			requests = requests[1:]
+		default:
 			r.counts.refused.Add(1)
-			if !lab.Sleep(ctx, again) {
-				return nil
-			}
+			lab.Sleep(ctx, again)
 		}
 	}
 	return nil
@@ -86,20 +84,8 @@ func (r replay) hold(ctx context.Context, requests []request, synced func()) err
 // watch when that ends.
 func (r replay) send(ctx context.Context, one request, synced func()) (again time.Duration, err error) {
 	const backoff = 800 * time.Millisecond // of reflectors
-	target, err := url.Parse(r.host + one.path)
-	if err != nil {
-		return 0, err
-	}
-	target.RawQuery = one.query.Encode()
-	out, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
-	if err != nil {
-		return 0, err
-	}
-	out.Header.Set("Accept", one.accept)
-	if one.encoding != "" {
-		out.Header.Set("Accept-Encoding", one.encoding)
-	}
-	response, err := r.client.Do(out)
+	out := &http.Request{Method: http.MethodGet, URL: r.host.ResolveReference(&one.url), Header: one.header.Clone()}
+	response, err := r.client.Do(out.WithContext(ctx))
 	if err != nil {
 		return backoff, nil
 	}
@@ -111,7 +97,7 @@ func (r replay) send(ctx context.Context, one request, synced func()) (again tim
 		}
 		return backoff, nil
 	case response.StatusCode != http.StatusOK:
-		return 0, fmt.Errorf("%s: %s", target, response.Status)
+		return 0, fmt.Errorf("%s: %s", out.URL, response.Status)
 	case !one.watches():
 		if _, err := io.Copy(io.Discard, response.Body); err != nil {
 			return backoff, nil
