@@ -38,6 +38,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/bench/stage"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/random"
 )
 
 const about = `deadendpoints measures the connects that fail or are slow when endpoints of a Service die. It needs root.
@@ -154,31 +155,21 @@ func newWorld(ctx context.Context, s *stage.Stage) (*world, error) {
 	for _, ip := range service.Spec.ClusterIPs {
 		w.clusterIP = append(w.clusterIP, netip.MustParseAddr(ip))
 	}
-	for f, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
-		if _, err := s.Slices().Create(ctx, w.slice(f, family), metav1.CreateOptions{}); err != nil {
-			return w, err
-		}
-	}
-	return w, nil
+	_, errIPv4 := s.Slices().Create(ctx, w.slice(0), metav1.CreateOptions{})
+	_, errIPv6 := s.Slices().Create(ctx, w.slice(1), metav1.CreateOptions{})
+	return w, errors.Join(errIPv4, errIPv6)
 }
 
-func (w *world) slice(f int, family discoveryv1.AddressType) *discoveryv1.EndpointSlice {
-	slice := &discoveryv1.EndpointSlice{AddressType: family}
-	slice.Name = fmt.Sprintf("%s-%d", name, f)
-	slice.Labels = map[string]string{discoveryv1.LabelServiceName: name}
-	for _, p := range []struct {
-		name     string
-		protocol corev1.Protocol
-	}{{"http", corev1.ProtocolTCP}, {"dns", corev1.ProtocolUDP}} {
-		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
-			Name: &p.name, Protocol: &p.protocol, Port: ptr.To[int32](stage.TargetPort),
-		})
+// slice returns the EndpointSlice of a family, 0 for IPv4.
+func (w *world) slice(f int) *discoveryv1.EndpointSlice {
+	slice := random.NewSlice(name, fmt.Sprintf("%s-%d", name, f), f)
+	slice.Namespace = stage.NamespaceName
+	slice.Ports = []discoveryv1.EndpointPort{
+		{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](stage.TargetPort)},
+		{Name: ptr.To("dns"), Protocol: ptr.To(corev1.ProtocolUDP), Port: ptr.To[int32](stage.TargetPort)},
 	}
 	for _, pod := range w.endpoints {
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-			Addresses:  []string{pod.Addrs()[f].String()},
-			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
-		})
+		random.AddEndpoint(slice, pod.Addrs()[f]).Conditions.Ready = ptr.To(true)
 	}
 	return slice
 }
@@ -203,7 +194,7 @@ func (b *bench) measure(ctx context.Context, r *report.Report, w *world, proxy s
 	sources := w.sources(node.Pod.Namespace, client)
 	pause := min(b.duration, 15*time.Second) // until ejections have ended
 	for _, dead := range b.dead {
-		if err := w.kill(dead); err != nil {
+		if err := w.route(dead, (*lab.Namespace).Blackhole); err != nil {
 			return err
 		}
 		var clients sync.WaitGroup
@@ -217,7 +208,7 @@ func (b *bench) measure(ctx context.Context, r *report.Report, w *world, proxy s
 			r.AddRow(title, append([]report.Figure{report.Label("proxy", proxy), report.Label("clients", from.name)},
 				all[i].figures()...)...)
 		}
-		if err := w.revive(dead); err != nil {
+		if err := w.route(dead, (*lab.Namespace).RemoveRoute); err != nil {
 			return err
 		}
 		if !lab.Sleep(ctx, pause) {
@@ -234,7 +225,7 @@ func (w *world) addClient(node *stage.Node) (*lab.Namespace, error) {
 		return nil, err
 	}
 	client.IPv4 = clientAddr
-	own := []netip.Prefix{netip.PrefixFrom(clientAddr, clientAddr.BitLen())}
+	own := lab.HostPrefixes(clientAddr)
 	return client, errors.Join(client.AddAddrTo("lo", own[0]), node.Pod.SetSysctl("net.ipv4.ip_forward", "1"),
 		lab.Wire(node.Pod.Namespace, client, "to-client", "to-node", own, everywhere))
 }
@@ -260,18 +251,11 @@ func (w *world) sources(node, client *lab.Namespace) []source {
 	}
 }
 
-// kill makes the first n endpoints silent.
-func (w *world) kill(n int) (err error) {
+// route changes the routes of the first n endpoints to all clients. With
+// Blackhole, these endpoints are silent until RemoveRoute.
+func (w *world) route(n int, change func(*lab.Namespace, ...netip.Prefix) error) (err error) {
 	for _, pod := range w.endpoints[:n] {
-		err = errors.Join(err, pod.Blackhole(w.stage.Lab.Node1.PodRanges...))
-	}
-	return err
-}
-
-// revive ends what kill did.
-func (w *world) revive(n int) (err error) {
-	for _, pod := range w.endpoints[:n] {
-		err = errors.Join(err, pod.RemoveRoute(w.stage.Lab.Node1.PodRanges...))
+		err = errors.Join(err, change(pod.Namespace, w.stage.Lab.Node1.PodRanges...))
 	}
 	return err
 }
