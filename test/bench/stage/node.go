@@ -34,34 +34,30 @@ type Node struct {
 }
 
 // NewNode returns a node without rules. The API has a Node object for it. The
-// proxy gets further flags.
-func (s *Stage) NewNode(ctx context.Context, proxy string, flags ...string) (n *Node, err error) {
+// proxy gets further flags. After an error, Close removes the node.
+func (s *Stage) NewNode(ctx context.Context, proxy string, flags ...string) (*Node, error) {
+	program, err := s.programs.proxy(proxy)
+	if err != nil {
+		return nil, err
+	}
 	s.nodes++
 	pod, err := s.Lab.Node1.AddPod(fmt.Sprintf("proxy%d", s.nodes))
 	if err != nil {
 		return nil, err
 	}
-	n = &Node{Proxy: proxy, Pod: pod}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("node %s: %w", pod.Name, err), n.Remove())
-		}
-	}()
-	if err := pod.Do(func() (err error) { n.conn, err = nft.Open(); return err }); err != nil {
-		return n, err
-	}
 	file := filepath.Join(s.Dir, pod.Name)
-	program, err := s.programs.proxy(proxy)
-	if err != nil {
-		return n, err
-	}
-	n.Config = lab.ProcessConfig{
+	configuration := s.Cluster.Configuration(program.mode, pod.Name, "clusterCIDR: "+ClusterCIDR)
+	n := &Node{Proxy: proxy, Pod: pod, Config: lab.ProcessConfig{
 		Log: file + ".log", Program: program.path,
 		Args: slices.Concat(program.flags, flags, []string{"--config=" + file + ".conf"}),
+	}}
+	err = errors.Join(
+		os.WriteFile(file+".conf", []byte(configuration), 0o600), s.Cluster.CreateNode(ctx, pod.Namespace),
+		pod.Do(func() (err error) { n.conn, err = nft.Open(); return err }))
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", pod.Name, err)
 	}
-	configuration := s.Cluster.Configuration(program.mode, pod.Name, "clusterCIDR: "+ClusterCIDR)
-	return n, errors.Join(
-		os.WriteFile(file+".conf", []byte(configuration), 0o600), s.Cluster.CreateNode(ctx, pod.Namespace))
+	return n, nil
 }
 
 // Start starts the proxy.
@@ -81,11 +77,7 @@ func (n *Node) Stop() {
 // Remove ends the proxy and removes the namespace.
 func (n *Node) Remove() error {
 	n.Stop()
-	var err error
-	if n.conn != nil {
-		err = n.conn.Close()
-	}
-	return errors.Join(err, n.Pod.Remove())
+	return errors.Join(n.conn.Close(), n.Pod.Remove())
 }
 
 // ErrLate means that a proxy did not write all Services in time.
