@@ -120,9 +120,9 @@ func (d *dataplane) fill(r *report.Report) {
 				all, medians = append(all, latencies...), append(medians, latencies.Median())
 			}
 			p50 := report.Value("p50", report.Seconds, all.Median()).In(s.rounds.Spread())
-			perSecond := report.Value(rate, report.Count, s.all.Median()).In(s.all.Spread())
+			perSecond := report.Number(rate, s.all.Median()).In(s.all.Spread())
 			row := []report.Figure{
-				report.Label("rules", v.String()), p50, report.Value("p90", report.Seconds, all.Quantile(0.9)),
+				report.Label("rules", v.String()), p50, report.Time("p90", all, 0.9),
 				report.Value("instances", report.Seconds, medians.Median()).In(medians.Spread()),
 			}
 			plain := c
@@ -138,9 +138,9 @@ func (d *dataplane) fill(r *report.Report) {
 				row = append(row, perSecond)
 				row = append(row, compared(rate+" to static", s.rates.Over(static.rates))...)
 			}
-			row = append(row, report.Value("n", report.Count, float64(len(all))))
+			row = append(row, report.Number("n", len(all)))
 			if c.kind == unix.SOCK_STREAM && !c.established {
-				row = append(row, report.Value("late", report.Count, float64(s.late)))
+				row = append(row, report.Number("late", s.late))
 			}
 			table.Add(row...)
 			d.draw(r, v, c, p50, perSecond)

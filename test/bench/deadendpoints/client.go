@@ -104,12 +104,9 @@ func (f *fates) figures() []report.Figure {
 		}
 	}
 	row := []report.Figure{
-		report.Value("connects", report.Count, float64(f.attempts)),
-		report.Value("failed", report.Count, float64(failed)),
-		report.Value("slow", report.Count, float64(len(f.waits))),
-		report.Value("of them ~1 s", report.Count, float64(within)),
-		report.Value("longest", report.Seconds, f.waits.Quantile(1)),
-		report.Value("slow or failed after 4 s", report.Count, float64(f.late)),
+		report.Number("connects", f.attempts), report.Number("failed", failed), report.Number("slow", len(f.waits)),
+		report.Number("of them ~1 s", within), report.Time("longest", f.waits, 1),
+		report.Number("slow or failed after 4 s", f.late),
 	}
 	if failed > 0 {
 		row = append(row, report.Label("errors", strings.Join(causes, ", ")))

@@ -223,18 +223,17 @@ func (f *fleet) prepare(ctx context.Context) (err error) {
 // addRow adds a row of members. started is the number of nodes that started.
 func (f *fleet) addRow(table string, m members, what string, u usage, started int, more ...report.Figure) {
 	row := []report.Figure{
-		report.Value("nodes", report.Count, float64(m.n)), report.Label("proxy", m.proxy),
-		report.Label("clients", m.clients),
+		report.Number("nodes", m.n), report.Label("proxy", m.proxy), report.Label("clients", m.clients),
 		report.Label("", what), report.Value("time", report.Seconds, u.took.Seconds()),
-		report.Value("CPU", report.Seconds, u.cpu), report.Value("sent", report.Bytes, float64(u.sent)),
-		report.Value("peak memory", report.Bytes, float64(u.peak)),
+		report.Value("CPU", report.Seconds, u.cpu), report.Value("sent", report.Bytes, u.sent),
+		report.Value("peak memory", report.Bytes, u.peak),
 	}
 	if table == starts {
 		per := float64(started)
 		row = append(row, report.Value("CPU per node", report.Seconds, u.cpu/per),
 			report.Value("sent per node", report.Bytes, float64(u.sent)/per),
-			report.Value("refused", report.Count, float64(u.refused)))
+			report.Number("refused", u.refused))
 	}
-	row = append(append(row, more...), report.Value("ended", report.Count, float64(u.ended)))
+	row = append(append(row, more...), report.Number("ended", u.ended))
 	f.report.AddRow(table, row...)
 }

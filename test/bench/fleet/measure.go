@@ -143,7 +143,7 @@ func (f *fleet) measureChanges(ctx context.Context, m members) error {
 	}
 	per := float64(changes)
 	figures := []report.Figure{
-		report.Value("changes", report.Count, per),
+		report.Number("changes", per),
 		report.Value("CPU per change", report.Seconds, u.cpu/per),
 	}
 	if m.n > 0 {

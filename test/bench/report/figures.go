@@ -51,9 +51,19 @@ const (
 // Label returns a figure without a value.
 func Label(name, text string) Figure { return Figure{Name: name, Text: text} }
 
+type number interface{ int | int64 | uint64 | float64 }
+
 // Value returns a figure.
-func Value(name string, unit Unit, value float64) Figure {
-	return Figure{Name: name, Unit: unit, Value: value}
+func Value[N number](name string, unit Unit, value N) Figure {
+	return Figure{Name: name, Unit: unit, Value: float64(value)}
+}
+
+// Number returns a figure without a unit.
+func Number[N number](name string, value N) Figure { return Value(name, Count, value) }
+
+// Time returns a quantile of a sample of times.
+func Time(name string, of Sample, part float64) Figure {
+	return Value(name, Seconds, of.Quantile(part))
 }
 
 // In returns the figure with an interval.

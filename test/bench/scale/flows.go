@@ -69,7 +69,7 @@ func (r *run) removal(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.add("UDP endpoint removed", &s, report.Value("flows", report.Count, float64(tracked)))
+	r.add("UDP endpoint removed", &s, report.Number("flows", tracked))
 	return errors.Join(r.addMemory("after the removal"),
 		r.Services().Delete(ctx, service.Name, metav1.DeleteOptions{}), r.deleteSlice(ctx, number))
 }

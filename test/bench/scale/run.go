@@ -298,7 +298,7 @@ func (r *run) add(what string, s *series, more ...report.Figure) {
 			more = append(more, report.Value(name, report.Seconds, value))
 		}
 	}
-	sends := report.Value("sends", report.Count, s.sends.Mean())
+	sends := report.Number("sends", s.sends.Mean())
 	sends.LowerBound = s.lost
 	seconds("p50", s.latency.Median())
 	seconds("p99", s.latency.Quantile(0.99))
@@ -309,8 +309,7 @@ func (r *run) add(what string, s *series, more ...report.Figure) {
 	seconds("above it p50", s.above.Median())
 	seconds("longest transaction", slices.Max(s.longest))
 	more = append(more, sends, report.Value("sent", report.Bytes, s.sent.Mean()),
-		report.Value("received", report.Bytes, s.received.Mean()),
-		report.Value("n", report.Count, float64(len(s.latency))))
+		report.Value("received", report.Bytes, s.received.Mean()), report.Number("n", len(s.latency)))
 	r.addRow("Starts and changes", what, more)
 	if len(s.floor) == 0 {
 		r.line("start", "Start until all rows exist, p50", report.Seconds, r.proxy+", "+what, s.latency.Median())

@@ -131,9 +131,9 @@ func (s *subject) memory() ([]report.Figure, error) {
 	status, err := proc.NewStatus()
 	peak := max(s.account.takePeak(), int64(status.VmRSS))
 	return []report.Figure{
-		report.Value("VmRSS", report.Bytes, float64(status.VmRSS)),
-		report.Value("VmHWM", report.Bytes, float64(status.VmHWM)),
-		report.Value("with children", report.Bytes, float64(peak)),
+		report.Value("VmRSS", report.Bytes, status.VmRSS),
+		report.Value("VmHWM", report.Bytes, status.VmHWM),
+		report.Value("with children", report.Bytes, peak),
 	}, err
 }
 

@@ -215,9 +215,9 @@ func (r *run) fill() {
 	out := r.report
 	seconds := cmp.Or(r.lasted, time.Since(r.began)).Seconds()
 	r.row("Run", fmt.Sprintf("seed %d", r.world.soak.seed), report.Value("duration", report.Seconds, seconds))
-	changes := int(r.churn.made.Load())
-	r.row("Load", "changes of the API", count("number", changes),
-		report.Value("per second", report.Count, float64(changes)/seconds))
+	changes := r.churn.made.Load()
+	r.row("Load", "changes of the API", report.Number("number", changes),
+		report.Number("per second", float64(changes)/seconds))
 	if r.connections != nil {
 		r.fillConnections(seconds)
 	}
@@ -238,36 +238,29 @@ func (r *run) fillConnections(seconds float64) {
 	total := 0
 	for _, kind := range slices.Sorted(maps.Keys(c.made)) {
 		total += c.made[kind]
-		r.row("Connections", kind, count("number", c.made[kind]))
+		r.row("Connections", kind, report.Number("number", c.made[kind]))
 	}
 	explained := 0
 	for _, n := range r.explained {
 		explained += n
 	}
-	r.row("Load", "connections", count("number", total),
-		report.Value("per second", report.Count, float64(total)/seconds),
-		count("explained failures", explained), count("of one possible state", int(c.exact.Load())),
-		count("not judged", int(c.unjudged.Load())))
+	r.row("Load", "connections", report.Number("number", total), report.Number("per second", float64(total)/seconds),
+		report.Number("explained failures", explained), report.Number("of one possible state", c.exact.Load()),
+		report.Number("not judged", c.unjudged.Load()))
 	for _, n := range r.world.nodes {
 		n.mu.Lock()
 		r.row("From the answer of the API to the effect on connections, with faults", n.Name,
-			quantile("p50", n.latency, 0.5), quantile("p99", n.latency, 0.99), quantile("max", n.latency, 1))
+			report.Time("p50", n.latency, 0.5), report.Time("p99", n.latency, 0.99), report.Time("max", n.latency, 1))
 		n.mu.Unlock()
 	}
-}
-
-func count(name string, n int) report.Figure { return report.Value(name, report.Count, float64(n)) }
-
-func quantile(name string, s report.Sample, part float64) report.Figure {
-	return report.Value(name, report.Seconds, s.Quantile(part))
 }
 
 func (r *run) fillFaults() {
 	for _, kind := range slices.Sorted(maps.Keys(r.faults.recoveries)) {
 		sample := r.faults.recoveries[kind]
 		r.row("Faults, and the time from their end until the proxy has recovered", kind,
-			count("number", len(sample)), quantile("p50", sample, 0.5), quantile("max", sample, 1),
-			count("explained failures", r.explained[kind]))
+			report.Number("number", len(sample)), report.Time("p50", sample, 0.5), report.Time("max", sample, 1),
+			report.Number("explained failures", r.explained[kind]))
 	}
 	for _, w := range r.world.windows {
 		if w.to.IsZero() || w.excused == 0 {
@@ -278,45 +271,45 @@ func (r *run) fillFaults() {
 			at = w.node.Name
 		}
 		r.row("Windows that explain failures", fmt.Sprintf("%s %s, %s", w.from.Format(time.TimeOnly), w.kind, at),
-			report.Value("length", report.Seconds, w.to.Sub(w.from).Seconds()),
-			count("failures", w.excused))
+			report.Value("length", report.Seconds, w.to.Sub(w.from).Seconds()), report.Number("failures", w.excused))
 	}
 }
 
 const memoryTable = "Proxy of node2 with the steady Services"
 
-// fillSamples adds the samples, and a problem for each quantity that grew.
+// fillSamples adds the samples, and what grew.
 func (r *run) fillSamples() {
-	figures := func(of func(quantity) float64) (all []report.Figure) {
-		for _, q := range quantities() {
-			all = append(all, report.Value(q.name, q.unit, of(q)))
-		}
-		return all
-	}
 	for _, s := range r.samples {
-		r.row(memoryTable, s.at.Round(time.Second).String(), figures(func(q quantity) float64 { return q.of(s) })...)
+		var figures []report.Figure
+		for _, q := range quantities() {
+			figures = append(figures, report.Value(q.name, q.unit, q.of(s)))
+		}
+		r.row(memoryTable, s.at.Round(time.Second).String(), figures...)
 	}
 	const least = 4 // samples
-	if len(r.samples) < least {
-		return
+	if len(r.samples) >= least {
+		r.fillGrowth()
 	}
-	for i, half := range []string{"first half", "second half"} {
-		r.row(memoryTable, half, figures(func(q quantity) float64 {
-			before, after, _ := q.growth(r.samples)
-			return []float64{before, after}[i]
-		})...)
-	}
+}
+
+// fillGrowth adds the medians of both halves of the samples, and a problem for
+// each quantity that grew.
+func (r *run) fillGrowth() {
+	var first, second []report.Figure
 	for _, q := range quantities() {
-		before, after, grew := q.growth(r.samples)
+		from, to, grew := q.growth(r.samples)
+		before, after := report.Value(q.name, q.unit, from), report.Value(q.name, q.unit, to)
+		first, second = append(first, before), append(second, after)
 		if !grew {
 			continue
 		}
-		text := fmt.Sprintf("%s of the proxy of node2 grew from %s to %s", q.name,
-			report.Value("", q.unit, before), report.Value("", q.unit, after))
+		text := fmt.Sprintf("%s of the proxy of node2 grew from %s to %s", q.name, before, after)
 		if q.name == "goroutines" {
-			stacks := strings.SplitN(r.samples[len(r.samples)-1].stacks, "\n\n", 2)
-			text += "; the most frequent stack:\n" + strings.TrimSpace(stacks[0])
+			stack, _, _ := strings.Cut(r.samples[len(r.samples)-1].stacks, "\n\n")
+			text += "; the most frequent stack:\n" + strings.TrimSpace(stack)
 		}
 		r.world.problem("%s", text)
 	}
+	r.row(memoryTable, "first half", first...)
+	r.row(memoryTable, "second half", second...)
 }
