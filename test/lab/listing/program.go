@@ -2,6 +2,7 @@ package listing
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,20 +27,14 @@ func Start(newNamespace bool) (*Program, error) {
 	if newNamespace {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	}
-	input, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
+	input, errInput := cmd.StdinPipe()
+	out, errOut := cmd.StdoutPipe()
 	cmd.Stderr = cmd.Stdout
-	if err := cmd.Start(); err != nil {
+	if err := errors.Join(errInput, errOut, cmd.Start()); err != nil {
 		return nil, err
 	}
 	p := &Program{cmd, input, bufio.NewReader(out)}
-	_, err = p.Run("") // nft begins with a message if it does not know the terminal
+	_, err := p.Run("") // nft begins with a message if it does not know the terminal
 	return p, err
 }
 
@@ -47,10 +42,7 @@ func Start(newNamespace bool) (*Program, error) {
 func (p *Program) Close() error {
 	err := p.input.Close()
 	_, _ = io.Copy(io.Discard, p.out) // until it has ended
-	if errWait := p.cmd.Wait(); err == nil {
-		err = errWait
-	}
-	return err
+	return errors.Join(err, p.cmd.Wait())
 }
 
 // Run runs a command and returns its output. nft does not mark the end of an
@@ -87,14 +79,12 @@ func (p *Program) Load(text string) error {
 	}
 	defer os.Remove(file.Name())
 	_, err = file.WriteString(text)
-	if errClose := file.Close(); err == nil {
-		err = errClose
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
 	}
-	if err == nil {
-		_, err = p.Run("flush ruleset")
+	if _, err := p.Run("flush ruleset"); err != nil {
+		return err
 	}
-	if err == nil {
-		_, err = p.Run(fmt.Sprintf("include %q", file.Name()))
-	}
+	_, err = p.Run(fmt.Sprintf("include %q", file.Name()))
 	return err
 }

@@ -99,9 +99,8 @@ func KernelAtLeast(t testing.TB, major, minor int) bool {
 	var u unix.Utsname
 	must.NoError(t, unix.Uname(&u))
 	var a, b int
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &a, &b); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &a, &b)
+	must.NoError(t, err)
 	return a > major || (a == major && b >= minor)
 }
 
