@@ -46,9 +46,6 @@ type mutant struct {
 
 var (
 	only    = flag.String("run", "", "regular expression: run only the mutants whose name or file matches")
-	all     = flag.Bool("all", false, "run all packages, also after one noticed the mutant")
-	trust   = flag.Bool("trust", false, "do not run the tests without a mutant first")
-	names   = flag.Bool("list", false, "print the names of the mutants")
 	timeout = flag.Duration("timeout", 5*time.Minute, "time limit of the tests of a package")
 )
 
@@ -79,18 +76,15 @@ func run() (missed int, err error) {
 		return 0, err
 	}
 	for _, m := range l.Mutants {
-		switch {
-		case !pattern.MatchString(m.Name) && !pattern.MatchString(m.File):
-		case *names:
-			fmt.Println(m.Name)
-		default:
-			noticed, err := m.test(dir, l.packages(&m))
-			if err != nil {
-				return missed, fmt.Errorf("mutant %s: %w", m.Name, err)
-			}
-			if !noticed {
-				missed++
-			}
+		if !pattern.MatchString(m.Name) && !pattern.MatchString(m.File) {
+			continue
+		}
+		noticed, err := m.test(dir, l.packages(&m))
+		if err != nil {
+			return missed, fmt.Errorf("mutant %s: %w", m.Name, err)
+		}
+		if !noticed {
+			missed++
 		}
 	}
 	return missed, nil
@@ -140,28 +134,32 @@ func (m *mutant) test(dir string, packages []string) (noticed bool, err error) {
 	overlay, broken := filepath.Join(temp, "overlay.json"), filepath.Join(temp, filepath.Base(m.File))
 	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(dir, m.File): broken}})
 	err = errors.Join(err, os.WriteFile(broken, text, 0o600), os.WriteFile(overlay, replace, 0o600))
-	for i := 0; i < len(packages) && err == nil && (!noticed || *all); i++ {
-		if err = passes(dir, packages[i]); err != nil {
-			break
+	if err != nil {
+		return false, err
+	}
+	for _, pkg := range packages {
+		if err := passes(dir, pkg); err != nil {
+			return false, err
 		}
-		start, by := time.Now(), ""
-		if by, err = failures(dir, overlay, packages[i]); err == nil {
-			noticed = noticed || by != ""
-			fmt.Printf("%-28s %-36s %5.1f s  %s\n", m.Name, packages[i], time.Since(start).Seconds(),
-				cmp.Or(by, "not noticed"))
+		start := time.Now()
+		by, err := failures(dir, overlay, pkg)
+		if err != nil {
+			return false, err
+		}
+		fmt.Printf("%-28s %-36s %5.1f s  %s\n", m.Name, pkg, time.Since(start).Seconds(), cmp.Or(by, "not noticed"))
+		if by != "" {
+			return true, nil
 		}
 	}
-	if !noticed && err == nil {
-		fmt.Printf("%-28s MISSED: %s\n", m.Name, m.Breaks)
-	}
-	return noticed, err
+	fmt.Printf("%-28s MISSED: %s\n", m.Name, m.Breaks)
+	return false, nil
 }
 
 var passed = make(map[string]bool) // packages whose tests pass without a mutant
 
 // passes returns an error if the tests of a package fail without a mutant.
 func passes(dir, pkg string) error {
-	if passed[pkg] || *trust {
+	if passed[pkg] {
 		return nil
 	}
 	passed[pkg] = true
