@@ -201,12 +201,6 @@ func (r *report) verdict(err error) string {
 	return "FAILED"
 }
 
-// check counts a check and prints its result with a sentence.
-func (r *report) check(err error, format string, args ...any) {
-	r.print("  %s: %s", r.verdict(err), fmt.Sprintf(format, args...))
-	r.printFailures()
-}
-
 // table prints rows of cells, with the headings in the first row.
 func (r *report) table(rows [][]any) {
 	var aligned bytes.Buffer
@@ -267,7 +261,8 @@ func (t *tour) compareTables(ctx context.Context, _ string, _ [][]string) error 
 		slices.Sort(t.tables)
 		err = fmt.Errorf("the tables differ:\n%s", listing.Difference(saved, t.tables))
 	}
-	t.check(err, "The tables of both families are the same as before, row by row.")
+	t.print("  %s: The tables of both families are the same as before, row by row.", t.verdict(err))
+	t.printFailures()
 	return nil
 }
 
