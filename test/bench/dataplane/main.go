@@ -238,11 +238,11 @@ func (d *dataplane) prepare(ctx context.Context, s *stage.Stage) error {
 func (d *dataplane) makeSubjects(ctx context.Context, s *stage.Stage, v variant, many int) error {
 	for i := range d.instances {
 		one := &subject{variant: v, instance: i, many: many}
-		program := d.program
+		write := d.writeProxyRules
 		if !one.proxied() {
-			program = writeStaticRules
+			write = writeStaticRules
 		}
-		if err := program(ctx, s, one); err != nil {
+		if err := write(ctx, s, one); err != nil {
 			return fmt.Errorf("%s: %w", v, err)
 		}
 		d.subjects = append(d.subjects, one)
@@ -250,17 +250,15 @@ func (d *dataplane) makeSubjects(ctx context.Context, s *stage.Stage, v variant,
 	return nil
 }
 
-// program makes a place whose node has the table of a proxy. The proxy does not
-// run afterwards.
-func (d *dataplane) program(ctx context.Context, s *stage.Stage, one *subject) error {
+// writeProxyRules makes a place whose node has the table of a proxy. The proxy
+// does not run afterwards.
+func (d *dataplane) writeProxyRules(ctx context.Context, s *stage.Stage, one *subject) error {
 	node, err := s.NewNode(ctx, one.variant.rules)
 	if err != nil {
 		return err
 	}
-	if one.place, err = newPlace(s.Lab, node.Pod); err != nil {
-		return err
-	}
-	if err := node.Start(ctx); err != nil {
+	one.place, err = newPlace(s.Lab, node.Pod)
+	if err = errors.Join(err, node.Start(ctx)); err != nil {
 		return err
 	}
 	want := stage.Frontends(one.many)

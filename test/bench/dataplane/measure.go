@@ -190,17 +190,14 @@ type place struct{ node, pod, server *lab.Namespace }
 
 // newPlace adds a pod and a server to a node, and connects the three.
 func newPlace(l *lab.Lab, node *lab.Pod) (*place, error) {
-	pod, err := l.Node2.AddPod(node.Name + "-pod")
-	if err != nil {
-		return nil, err
-	}
-	server, err := l.Node2.AddPod(node.Name + "-server")
-	if err != nil {
+	pod, errPod := l.Node2.AddPod(node.Name + "-pod")
+	server, errServer := l.Node2.AddPod(node.Name + "-server")
+	if err := errors.Join(errPod, errServer); err != nil {
 		return nil, err
 	}
 	p := &place{node: node.Namespace, pod: pod.Namespace, server: server.Namespace}
 	served := []netip.Prefix{endpointRange, serviceRange, balancerRange}
-	err = errors.Join(
+	err := errors.Join(
 		p.node.SetSysctl("net.ipv4.ip_forward", "1"),
 		p.server.Own(endpointRange), p.node.Own(nodeClients), p.pod.Own(podClients),
 		lab.Wire(p.node, p.server, "to-node", "to-server", served, []netip.Prefix{clients}),

@@ -70,11 +70,9 @@ func (f *fleet) fresh(ctx context.Context) (version string, err error) {
 		return "", err
 	}
 	one := metav1.ListOptions{Limit: 1}
-	if _, err := f.Slices().List(ctx, one); err != nil {
-		return "", err
-	}
-	list, err := f.Services().List(ctx, one)
-	if err != nil {
+	_, errSlices := f.Slices().List(ctx, one)
+	list, errServices := f.Services().List(ctx, one)
+	if err := errors.Join(errSlices, errServices); err != nil {
 		return "", err
 	}
 	_, err = stage.AwaitCalm(ctx, f.calm)

@@ -51,9 +51,7 @@ func (r *run) removal(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := r.subject.memory(); err != nil { // begins a new peak
-		return err
-	}
+	r.subject.account.takePeak() // begins a new peak
 	var s series
 	err = r.subject.measure(&s, func() error {
 		began := time.Now()

@@ -63,11 +63,9 @@ func (w *world) load(ctx context.Context, services int) error {
 	}
 	w.services = services
 	cached := metav1.ListOptions{ResourceVersion: "0"}
-	if _, err := w.Services().List(ctx, cached); err != nil {
-		return err
-	}
-	_, err := w.Slices().List(ctx, cached)
-	return err
+	_, errServices := w.Services().List(ctx, cached)
+	_, errSlices := w.Slices().List(ctx, cached)
+	return errors.Join(errServices, errSlices)
 }
 
 // addrs returns the endpoints of a Service.

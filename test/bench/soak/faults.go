@@ -233,27 +233,26 @@ func (f *faults) addAddress(ctx context.Context, n *node, _ draw) (recovered tim
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, n.RemoveInterface(name)) }()
+	began := time.Now()
 	for _, addr := range addrs {
-		took, err := awaitNodePort(ctx, n, netip.AddrPortFrom(addr, uint16(32700)))
-		if err != nil {
+		if err := awaitNodePort(ctx, n, netip.AddrPortFrom(addr, 32700)); err != nil {
 			return 0, err
 		}
-		recovered += took
 	}
-	return recovered, nil
+	return time.Since(began), nil
 }
 
 // awaitNodePort waits until a NodePort answers to the node itself.
-func awaitNodePort(ctx context.Context, n *node, to netip.AddrPort) (time.Duration, error) {
-	began, result := time.Now(), lab.Result{}
+func awaitNodePort(ctx context.Context, n *node, to netip.AddrPort) error {
+	var result lab.Result
 	err := wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
 		result = lab.Probe(ctx, n.Namespace, "tcp", to, lab.ProbeOptions{Timeout: time.Second})
 		return result.Outcome == lab.Answered, nil
 	})
 	if err != nil {
-		err = fmt.Errorf("NodePort %s of %s: %w: %v", to, n.Name, err, result)
+		return fmt.Errorf("NodePort %s of %s: %w: %v", to, n.Name, err, result)
 	}
-	return time.Since(began), err
+	return nil
 }
 
 // deleteNode deletes the Node object, and creates it again after a time.

@@ -142,20 +142,17 @@ type Copier struct {
 
 // CreateFirst creates a Service with its endpoints, and returns a copier that
 // creates others as the API server created this one.
-func (s *Stage) CreateFirst(ctx context.Context, service int, endpoints []netip.Addr) (c *Copier, err error) {
+func (s *Stage) CreateFirst(ctx context.Context, service int, endpoints []netip.Addr) (*Copier, error) {
 	if err := s.Create(ctx, NewService(service), NewSlice(service, endpoints)); err != nil {
 		return nil, err
 	}
-	c = &Copier{stage: s}
+	c := &Copier{stage: s}
 	name, get := ServiceName(service), metav1.GetOptions{}
-	if c.service, err = s.Services().Get(ctx, name, get); err != nil {
-		return nil, err
-	}
-	if c.slice, err = s.Slices().Get(ctx, name, get); err != nil {
-		return nil, err
-	}
-	c.ip, err = s.Client.NetworkingV1().IPAddresses().Get(ctx, c.service.Spec.ClusterIP, get)
-	return c, err
+	var errService, errSlice, errIP error
+	c.service, errService = s.Services().Get(ctx, name, get)
+	c.slice, errSlice = s.Slices().Get(ctx, name, get)
+	c.ip, errIP = s.Client.NetworkingV1().IPAddresses().Get(ctx, Frontend(service).Addr().String(), get)
+	return c, errors.Join(errService, errSlice, errIP)
 }
 
 // Create creates a Service with its endpoints.
