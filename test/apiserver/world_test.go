@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/must"
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
@@ -62,11 +63,7 @@ func newBareWorld(t testing.TB) *world {
 		ServiceRanges: lab.ServiceRanges(),
 	})
 	w.must(err)
-	t.Cleanup(func() {
-		if err := w.Cluster.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	must.Close(t, w.Cluster)
 	w.deploy()
 	t.Cleanup(func() { labtest.LogTables(t, w.Node1) })
 	return w

@@ -32,11 +32,7 @@ func TestConcurrentLabs(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			t.Cleanup(func() {
-				if err := l.Close(); err != nil {
-					t.Error(err)
-				}
-			})
+			must.Close(t, l)
 			pod, err := l.Node2.AddPod(fmt.Sprintf("pod-%d", i))
 			if err == nil {
 				_, err = pod.ServeTCP(port)

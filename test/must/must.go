@@ -1,7 +1,10 @@
-// Package must ends tests on errors.
+// Package must makes tests fail on errors.
 package must
 
-import "testing"
+import (
+	"io"
+	"testing"
+)
 
 // NoError ends the test on an error.
 func NoError(t testing.TB, err error) {
@@ -9,4 +12,13 @@ func NoError(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Close closes something after the test, which fails on an error.
+func Close(t testing.TB, c io.Closer) {
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

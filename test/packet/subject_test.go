@@ -12,6 +12,7 @@ import (
 	kube "github.com/nftproxy/nftproxy/test/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // subject returns the path of the program that the tests run instead of the
@@ -44,14 +45,8 @@ func newAPIObjects(t testing.TB, l *lab.Lab) *apiObjects {
 		Namespace: at, Programs: programs, Dir: filepath.Join(t.TempDir(), "cluster"),
 		ServiceRanges: lab.ServiceRanges(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	must.NoError(t, err)
+	must.Close(t, c)
 	return &apiObjects{c, map[string][]*kube.Object{}}
 }
 

@@ -30,11 +30,7 @@ func start(t *testing.T) (*cluster.Cluster, *lab.Lab) {
 		Namespace: at.Namespace, Programs: folder, Dir: t.TempDir(), ServiceRanges: lab.ServiceRanges(),
 	})
 	must.NoError(t, err)
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	must.Close(t, c)
 	return c, l
 }
 

@@ -27,11 +27,7 @@ func NewNamed(t testing.TB, name string) *lab.Lab {
 	t.Helper()
 	l, err := lab.New(name)
 	must.NoError(t, err)
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	must.Close(t, l)
 	return l
 }
 

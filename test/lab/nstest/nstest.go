@@ -29,11 +29,7 @@ func New(t testing.TB) Namespace {
 	t.Helper()
 	ns, err := lab.NewNamespace("test")
 	must.NoError(t, err)
-	t.Cleanup(func() {
-		if err := ns.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	must.Close(t, ns)
 	return Namespace{ns}
 }
 
