@@ -19,13 +19,6 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const (
-	exitOK          = 0
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130 // a shell's exit code for a process that SIGINT ended
-)
-
 const usage = `demo is the product tour. It builds a small cluster from network namespaces, runs nftproxy on
 each node, and shows with real connections what it does. It exits with an error if a check fails.
 It needs root and removes everything that it created, also when interrupted.
@@ -37,31 +30,41 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run runs the command and returns its exit code.
 func run(args []string, stdout, stderr io.Writer) int {
-	code, err := play(args, stdout)
-	if err != nil {
-		fmt.Fprintf(stderr, "demo: %v\n", err)
+	err := play(args, stdout)
+	if err == nil || errors.Is(err, pflag.ErrHelp) {
+		return 0
 	}
-	return code
+	fmt.Fprintf(stderr, "demo: %v\n", err)
+	switch {
+	case errors.Is(err, errUsage):
+		return 2
+	case errors.Is(err, errInterrupted):
+		return 130 // a shell's exit code for a process that SIGINT ended
+	}
+	return 1
 }
 
-func play(args []string, stdout io.Writer) (code int, err error) {
+var errUsage = errors.New("see demo --help")
+
+// play plays the tour as the arguments say. The error is pflag.ErrHelp if it
+// printed help instead.
+func play(args []string, stdout io.Writer) error {
 	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
 	flags.Usage = func() { fmt.Fprintln(stdout, usage+flags.FlagUsagesWrapped(100)) }
 	kubeProxy := flags.String("kube-proxy", "bin/kube-proxy", "The kube-proxy `PROGRAM` that the nodes run.")
 	keep := flags.Bool("keep", false, "Keep the cluster running after the tour, until Ctrl-C.")
 	name := flags.String("name", "demo", "Prefix `NAME` of the namespaces (NAME.client, NAME.node1). "+
 		"Tours with different names can run at the same time.")
-	err = flags.Parse(args)
-	switch {
+	switch err := flags.Parse(args); {
 	case errors.Is(err, pflag.ErrHelp):
-		return exitOK, nil
+		return err
 	case err != nil:
-		return exitUsage, fmt.Errorf("%w; see demo --help", err)
+		return fmt.Errorf("%w; %w", err, errUsage)
 	case flags.NArg() > 0:
-		return exitUsage, fmt.Errorf("unexpected argument %q: demo takes only flags; see demo --help", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q: demo takes only flags; %w", flags.Arg(0), errUsage)
 	}
 	if err := checkRequirements(os.Geteuid(), *kubeProxy); err != nil {
-		return exitFailed, err
+		return err
 	}
 	// Signals are caught until the process ends, because a second Ctrl-C must
 	// not interrupt the cleanup. With SIGPIPE caught, writing to a closed pipe
@@ -69,14 +72,7 @@ func play(args []string, stdout io.Writer) (code int, err error) {
 	interrupt, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	t := &tour{report: report{w: stdout}, cluster: &cluster{name: *name, kubeProxy: *kubeProxy}, started: time.Now()}
-	switch err := t.run(interrupt, *keep); {
-	case err == nil:
-		return exitOK, nil
-	case errors.Is(err, errInterrupted):
-		return exitInterrupted, err
-	default:
-		return exitFailed, err
-	}
+	return t.run(interrupt, *keep)
 }
 
 // checkRequirements returns an error with advice if the demo cannot run.
