@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -39,6 +40,12 @@ func TestMain(m *testing.M) {
 	case brokenProgram:
 		os.Stderr.WriteString("a line of the log\n")
 		os.Exit(3)
+	}
+	flag.Parse()
+	// Each tour makes a thousand connections a second, and fails if one takes
+	// more than three seconds.
+	if err := flag.Set("test.parallel", "2"); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }
