@@ -16,7 +16,6 @@ import (
 	"github.com/nftproxy/nftproxy/test/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
-	"github.com/nftproxy/nftproxy/test/must"
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
@@ -56,14 +55,7 @@ func newBareWorld(t testing.TB) *world {
 	var err error
 	w.pods, err = w.AddPods([]uint16{target}, "a1", "a2", "b1", "b2")
 	w.must(err)
-	w.Cluster, err = cluster.Start(t.Context(), cluster.Config{
-		Namespace:     labtest.AddPod(t, w.Node2, "control-plane").Namespace,
-		Programs:      filepath.Dir(program("etcd")),
-		Dir:           filepath.Join(t.TempDir(), "cluster"),
-		ServiceRanges: lab.ServiceRanges(),
-	})
-	w.must(err)
-	must.Close(t, w.Cluster)
+	w.Cluster = attachControlPlane(t, w.Node2)
 	w.deploy()
 	t.Cleanup(func() { labtest.LogTables(t, w.Node1) })
 	return w

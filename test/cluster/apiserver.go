@@ -151,20 +151,25 @@ func (r Request) Allowed() bool { return r.Annotations["authorization.k8s.io/dec
 
 func (s *APIServer) auditLog() string { return s.name() + "-audit.log" }
 
-// Requests returns the requests of service accounts since the API server was
-// first started, in the order of the responses.
+// Requests returns the requests of service accounts since Clear, or since the
+// API server was first started, in the order of the responses.
 func (s *APIServer) Requests() ([]Request, error) {
 	file, err := os.Open(s.cluster.path(s.auditLog()))
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+	s.cluster.mu.Lock()
+	since := s.cluster.cleared
+	s.cluster.mu.Unlock()
 	var out []Request
 	for lines := json.NewDecoder(file); ; {
 		var r Request
 		if err := lines.Decode(&r); err != nil { // the API server may not have completed the last line
 			return out, nil
 		}
-		out = append(out, r)
+		if r.Received.After(since) {
+			out = append(out, r)
+		}
 	}
 }

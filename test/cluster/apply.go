@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -82,6 +84,32 @@ func (s *APIServer) Delete(ctx context.Context, objects ...*Object) error {
 		}
 	}
 	return nil
+}
+
+// Clear deletes the objects that users of a new cluster create in the
+// namespaces default and kube-system, and the Nodes. It does not change roles.
+func (c *Cluster) Clear(ctx context.Context) error {
+	var errs []error
+	remove := func(folder string) {
+		all := c.Admin().Discovery().RESTClient().Delete().AbsPath(folder).Param("gracePeriodSeconds", "0").
+			Param("fieldSelector", "metadata.name!=kubernetes") // the Service of the API server
+		if err := all.Do(ctx).Error(); err != nil {
+			errs = append(errs, fmt.Errorf("delete %s: %w", folder, err))
+		}
+	}
+	for _, namespace := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
+		for _, resource := range []string{
+			"/api/v1/%s/services", "/apis/discovery.k8s.io/v1/%s/endpointslices", "/api/v1/%s/pods",
+			"/apis/apps/v1/%s/daemonsets", "/api/v1/%s/configmaps", "/api/v1/%s/events", "/api/v1/%s/serviceaccounts",
+		} {
+			remove(fmt.Sprintf(resource, "namespaces/"+namespace))
+		}
+	}
+	remove("/api/v1/nodes")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cleared = time.Now()
+	return errors.Join(errs...)
 }
 
 // folderOf returns the path of the objects of the same kind and namespace in

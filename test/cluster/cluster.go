@@ -28,6 +28,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
@@ -75,6 +76,7 @@ type Cluster struct {
 
 	mu      sync.Mutex
 	servers []*APIServer // guarded by mu
+	cleared time.Time    // when Clear was last called; guarded by mu
 }
 
 // Start starts etcd and an API server, and waits until the API server is ready.
@@ -102,6 +104,18 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 
 // Admin returns an administrator's client of APIServer without a rate limit.
 func (c *Cluster) Admin() kubernetes.Interface { return c.APIServer.Client }
+
+// Alone reports whether APIServer runs, and no other API server.
+func (c *Cluster) Alone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, server := range c.servers {
+		if (server == c.APIServer) != (server.PID() != 0) {
+			return false
+		}
+	}
+	return true
+}
 
 // Close kills the programs. Their files stay in Config.Dir.
 func (c *Cluster) Close() error {

@@ -82,6 +82,10 @@ type PodConfig struct {
 	// Bridge is the bridge of the node that the pod's link joins. The first
 	// pod creates it. Without a bridge the node routes each link.
 	Bridge string
+	// Namespace is an existing namespace, of NewNamespace, for the pod. It can
+	// be the namespace of one pod at a time, and Remove does not close it. The
+	// default is a new namespace.
+	Namespace *Namespace
 }
 
 // Pod is a namespace behind a node.
@@ -90,6 +94,8 @@ type Pod struct {
 	Node *Node
 	// HostInterface is the node's end of the pod's link.
 	HostInterface string
+
+	keeps bool // the namespace, after Remove
 }
 
 // AddPod adds a pod with the next free addresses.
@@ -136,12 +142,16 @@ func (node *Node) AddPodWith(config PodConfig) (*Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", config.Name, err)
 	}
-	ns, err := node.lab.newNamespace(config.Name)
-	if err != nil {
-		return nil, err
+	ns := config.Namespace
+	if ns == nil {
+		if ns, err = node.lab.newNamespace(config.Name); err != nil {
+			return nil, err
+		}
 	}
 	ns.IPv4, ns.IPv6 = config.IPv4, config.IPv6
-	pod := &Pod{Namespace: ns, Node: node, HostInterface: config.HostInterface}
+	pod := &Pod{
+		Namespace: ns, Node: node, HostInterface: config.HostInterface, keeps: config.Namespace != nil,
+	}
 	if err := node.attach(pod, config.Bridge); err != nil {
 		return nil, errors.Join(fmt.Errorf("pod %s: %w", config.Name, err), ns.Close())
 	}
@@ -150,7 +160,8 @@ func (node *Node) AddPodWith(config PodConfig) (*Pod, error) {
 }
 
 // Remove ends the pod's servers and processes and removes its link, routes
-// and namespace. From then on, packets to its addresses are lost.
+// and namespace, unless the pod was given the namespace. From then on, packets
+// to its addresses are lost.
 func (pod *Pod) Remove() error {
 	pod.Node.mu.Lock()
 	defer pod.Node.mu.Unlock()
@@ -160,7 +171,11 @@ func (pod *Pod) Remove() error {
 	delete(pod.Node.pods, pod.Name)
 	// The link is removed first, so that servers cannot close their
 	// connections.
-	return errors.Join(pod.Node.removeLink(pod.HostInterface), pod.Close())
+	err := pod.Node.removeLink(pod.HostInterface)
+	if pod.keeps {
+		return err
+	}
+	return errors.Join(err, pod.Close())
 }
 
 func (node *Node) withDefaults(config PodConfig) (PodConfig, error) {

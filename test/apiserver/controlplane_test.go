@@ -1,0 +1,88 @@
+package apiserver
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/test/cluster"
+	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/must"
+)
+
+// controlPlane is a cluster whose namespace is a pod of one lab after the
+// other: etcd and an API server take five seconds of processor time to start.
+type controlPlane struct {
+	*cluster.Cluster
+	namespace *lab.Namespace
+	dir       string
+}
+
+// idle are the control planes without a lab.
+var idle struct {
+	sync.Mutex
+	planes []*controlPlane
+}
+
+// attachControlPlane adds a pod with a control plane to a node. The control
+// plane has the objects of a new one. It serves the next test if this one
+// passes and leaves it as a new one: the first API server runs, alone.
+func attachControlPlane(t testing.TB, node *lab.Node) *cluster.Cluster {
+	t.Helper()
+	idle.Lock()
+	var c *controlPlane
+	if last := len(idle.planes) - 1; last >= 0 {
+		c, idle.planes = idle.planes[last], idle.planes[:last]
+	}
+	idle.Unlock()
+	known := c != nil
+	if !known {
+		ns, err := lab.NewNamespace("control-plane")
+		must.NoError(t, err)
+		c = &controlPlane{namespace: ns}
+	}
+	t.Cleanup(func() {
+		if t.Failed() || c.Cluster == nil || !c.Alone() {
+			must.NoError(t, c.close())
+			return
+		}
+		idle.Lock()
+		defer idle.Unlock()
+		idle.planes = append(idle.planes, c)
+	})
+	pod := labtest.AddPodWith(t, node, lab.PodConfig{Name: c.namespace.Name, Namespace: c.namespace})
+	t.Cleanup(func() { must.NoError(t, pod.Remove()) })
+	if known {
+		must.NoError(t, c.Clear(t.Context()))
+		return c.Cluster
+	}
+	var err error
+	c.dir, err = os.MkdirTemp("", "nftproxy-apiserver-*")
+	must.NoError(t, err)
+	c.Cluster, err = cluster.Start(t.Context(), cluster.Config{
+		Namespace: c.namespace, Programs: filepath.Dir(program("etcd")), Dir: filepath.Join(c.dir, "cluster"),
+		ServiceRanges: lab.ServiceRanges(),
+	})
+	must.NoError(t, err)
+	return c.Cluster
+}
+
+// close ends the control plane and removes its files.
+func (c *controlPlane) close() (err error) {
+	if c.Cluster != nil {
+		err = c.Cluster.Close()
+	}
+	return errors.Join(err, c.namespace.Close(), os.RemoveAll(c.dir))
+}
+
+// closeIdle closes the control planes without a lab.
+func closeIdle() error {
+	var errs []error
+	for _, c := range idle.planes {
+		errs = append(errs, c.close())
+	}
+	return errors.Join(errs...)
+}
