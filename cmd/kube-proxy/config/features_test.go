@@ -9,7 +9,10 @@ import (
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	metricsfeatures "k8s.io/component-base/metrics/features"
+	"k8s.io/component-base/metrics/legacyregistry"
 	zpagesfeatures "k8s.io/component-base/zpages/features"
+
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // TestFeatureColumns checks the form of features.txt, and that every gate of
@@ -58,6 +61,27 @@ func TestFeaturesOfLibraries(t *testing.T) {
 		if got == nil || got.Default != want.Default || got.PreRelease != want.PreRelease ||
 			got.LockToDefault != want.LockToDefault {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+// TestFeatureMetric compares the metric with the gates, some of them set.
+func TestFeatureMetric(t *testing.T) {
+	o := parse(t, "--feature-gates=AllAlpha=true,"+gateLocalhostNodePorts+"=false,WatchListClient=false")
+	o.ApplyFeatureGates()
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	must.NoError(t, err)
+	got := map[featuregate.Feature]bool{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "kubernetes_feature_enabled" {
+				got[featuregate.Feature(m.GetLabel()[0].GetValue())] = m.GetGauge().GetValue() == 1
+			}
+		}
+	}
+	for name := range o.FeatureGate.GetAll() {
+		if enabled, ok := got[name]; !ok || enabled != o.FeatureGate.Enabled(name) {
+			t.Errorf("%s: got %t (found: %t), want %t", name, enabled, ok, !enabled)
 		}
 	}
 }
