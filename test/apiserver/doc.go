@@ -26,7 +26,7 @@
 //	endpoints SERVICE POD…        sets endpoints; "changed 1h": ago, for metrics
 //	delete SERVICE, many N        deletes one; creates more
 //	apiserver kill|start          also "start other", "stop other": a second one
-//	compact, network cut|mend     of etcd; between node1 and the API server
+//	compact, network cut|mend     etcd, with later revisions; node1 and the API server
 //	requests, requested any|list|refused RESOURCE…
 //
 //	start NAME FLAG…              starts a proxy, and waits for its first sync

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	object "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/nftproxy/nftproxy/test/cluster"
@@ -173,7 +175,15 @@ func (s *story) apiSteps() map[string]any {
 				s.must(fmt.Errorf("got %q, want kill, start, start other or stop other", args))
 			}
 		},
-		"compact": func() error { return s.Compact(s.ctx()) },
+		"compact": func() error {
+			later := map[string]object.Object{"configmaps/default/later": &corev1.ConfigMap{}}
+			for range 3 { // revisions that no proxy has seen
+				if err := s.Store(s.ctx(), later); err != nil {
+					return err
+				}
+			}
+			return s.Compact(s.ctx())
+		},
 		"network": func(change string) error {
 			if change == "cut" {
 				return s.Isolate(s.Node1.Namespace)
