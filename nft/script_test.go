@@ -54,7 +54,6 @@ func TestScripts(t *testing.T) {
 	t.Parallel()
 	for _, f := range families {
 		t.Run(f.String(), func(t *testing.T) {
-			t.Parallel()
 			script.Run(t, script.Suite{Namespace: true, Condition: hasKernel, Setup: func(e *script.Env) (
 				map[string]script.Command, error) {
 				to := endpointAddr(f)

@@ -21,6 +21,7 @@ import (
 // is repaired once; damage that only the scrubber reports is repaired without a
 // rewrite. The test of package explain with this name reads the same damages.
 func TestDamage(t *testing.T) {
+	t.Parallel()
 	damages, err := txtar.ParseFile("testdata/damages.txtar")
 	must.NoError(t, err)
 	found, err := txtar.ParseFile("testdata/damages-found.txtar")

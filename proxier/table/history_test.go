@@ -38,6 +38,7 @@ func rounds(n int) int {
 
 // eachHistory runs a test with random histories.
 func eachHistory(t *testing.T, test func(*history)) {
+	t.Parallel()
 	for seed := *firstHistory; seed < *firstHistory+uint64(rounds(int(*histories))); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()

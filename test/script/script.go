@@ -77,9 +77,10 @@ type Env struct {
 	T testing.TB
 }
 
-// Run runs the scripts of a suite as subtests.
+// Run runs the scripts of a suite as subtests, in parallel with other tests.
 func Run(t *testing.T, suite Suite) {
 	t.Helper()
+	t.Parallel()
 	if suite.Dir == "" {
 		suite.Dir = "testdata/scripts"
 	}
