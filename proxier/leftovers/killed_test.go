@@ -31,7 +31,7 @@ func TestKilledRemoval(t *testing.T) {
 		t.Fatalf("got table nat\n%s\nwant\n%s", got["nat"], without["nat"])
 	}
 	changed, unchanged := 0, 0
-	for range 12 {
+	for range rounds(12) {
 		restore()
 		ctx, cancel := context.WithTimeout(t.Context(), rand.N(duration))
 		_ = removalProcess(ctx).Run() // at the end of the context, it is killed
@@ -48,7 +48,7 @@ func TestKilledRemoval(t *testing.T) {
 		}
 	}
 	t.Logf("%d tables were as before, %d without leftovers", unchanged, changed)
-	if unchanged == 0 || changed == 0 {
+	if !testing.Short() && (unchanged == 0 || changed == 0) {
 		t.Errorf("%d tables were as before, %d without leftovers, want some of both", unchanged, changed)
 	}
 	remove(t)

@@ -35,7 +35,7 @@ func TestRemoveFromLegacyDuringAdditions(t *testing.T) {
 			kube := kubeRules(20, 20)
 			lock := "XTABLES_LOCKFILE=" + file // read by iptables
 			additions := addRules(t, lock)
-			for rounds := 0; rounds < 5 || additions.count.Load() < 60; rounds++ {
+			for n := 0; n < rounds(5) || additions.count.Load() < int64(rounds(60)); n++ {
 				run(t, kube, "env", lock, "iptables-legacy-restore", "--noflush", "--wait=60")
 				_, err := removeLogged(t.Context())
 				raced := file != xtables.LockFile && (errors.Is(err, xtables.ErrCounters) ||
@@ -161,7 +161,7 @@ func TestRemoveFromLegacyKeepsCounters(t *testing.T) {
 					}
 				}
 			}()
-			for range 10 {
+			for n := 0; n < rounds(10) || sent.Load() < 1000; n++ {
 				load(t, family, "legacy", fileOf(family, ""), "--noflush")
 				remove(t)
 			}
@@ -169,8 +169,8 @@ func TestRemoveFromLegacyKeepsCounters(t *testing.T) {
 			<-stopped
 			want := fmt.Sprintf("[%d:", sent.Load())
 			got := iptables(t, family, "legacy", "-save", "", "-c", "-t", "filter")
-			if sent.Load() < 1000 || !strings.Contains(got, want) {
-				t.Errorf("got\n%s\nwant a counter of all %d packets, at least 1000", got, sent.Load())
+			if !strings.Contains(got, want) {
+				t.Errorf("got\n%s\nwant a counter of all %d packets", got, sent.Load())
 			}
 		})
 	}

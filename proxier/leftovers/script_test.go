@@ -129,6 +129,15 @@ func legacyTables() (string, error) {
 	return strings.Join(slices.Concat(ipv4, ipv6), "\n"), errors.Join(err, err6)
 }
 
+// rounds returns the number of repetitions of a test: n, or fewer with -short,
+// which tests on emulated machines use.
+func rounds(n int) int {
+	if testing.Short() {
+		return (n + 2) / 3
+	}
+	return n
+}
+
 // enter moves the test to a network namespace of its own.
 func enter(t testing.TB) {
 	t.Helper()

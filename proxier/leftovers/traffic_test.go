@@ -52,7 +52,7 @@ func TestRemoveUnderTraffic(t *testing.T) {
 				defer established.Close()
 				run(t, nftablesMode[family], "nft", "-f", "-")
 				stop := n.connectRepeatedly(t, 2)
-				for range 5 {
+				for range rounds(5) {
 					load(t, family, variant, fileOf(family, ""))
 					n.await(t, 20)
 					remove(t)

@@ -19,7 +19,10 @@ func TestDamage(t *testing.T) {
 	if err != nil || len(damages.Files) <= len(notMet) {
 		t.Fatalf("got damages %v, %v", damages, err)
 	}
-	for _, damage := range damages.Files {
+	for i, damage := range damages.Files {
+		if testing.Short() && i%3 != 0 { // on emulated machines, the test of package table reads all of them
+			continue
+		}
 		t.Run(damage.Name, func(t *testing.T) {
 			t.Parallel()
 			tabletest.NewNode(t)
