@@ -30,9 +30,8 @@ BENCHTIME ?= 20x
 COUNT ?= 1
 FEATURES_RUN := -test.run=none -test.timeout=2h -test.bench=Features
 
-# make test-kernels runs these packages and packet tests on other kernels. Emulated processors are ten times as slow, so
-# tests in KERNEL_SKIP run on this kernel only: what they show does not depend on the kernel, or a cheaper test shows it
-# too. PACKETS=all adds these tests, two packages, more packet tests and more kernels.
+# make test-kernels runs these packages and packet tests on other kernels. PACKETS=all adds two packages, more packet tests
+# and more kernels, and skips nothing.
 KERNEL_PACKAGES := ./nft ./proxier ./proxier/follow ./cmd/kube-proxy/operator/explain ./cmd/kube-proxy/operator/trace ./proxier/table ./proxier/table/keep ./conntrack
 KERNEL_SCRIPTS := busy-endpoint|addresses|traffic-policies|no-endpoints|source-ranges|affinity-local|bridge|masquerade-all|hairpin|sctp|counters
 ifeq ($(PACKETS),all)
@@ -41,14 +40,24 @@ KERNEL_SCRIPTS := $(KERNEL_SCRIPTS)|service-cidrs|hints|conflicts|conditions|end
 else
 PACKAGE_KERNELS := -k 5.10 -k 6.12
 PACKET_KERNELS := -k 6.1
-# nft, explain; then proxier/table: sizes, comparisons, faults and refusals, families, budgets and claims.
-KERNEL_SKIP := TestTooLargeToSend|TestResetKeepsMemory|TestHashes|TestRandomClusters
-KERNEL_SKIP := $(KERNEL_SKIP)|TestScripts/numbers|TestScripts/differences|TestClientSetsOfNamespaces
-KERNEL_SKIP := $(KERNEL_SKIP)|TestHugeServices|TestScripts/hashes|TestScripts/parts|TestScripts/affinitysets
-KERNEL_SKIP := $(KERNEL_SKIP)|TestDiffDuringChanges|TestDiffContinues|TestScripts/scrub|TestScripts/balancers|TestScrubOnBusyNode
-KERNEL_SKIP := $(KERNEL_SKIP)|TestScripts/interrupted|TestScripts/refusedchanges|TestScripts/failedchanges|TestScripts/rowconflicts|TestScripts/refusals|TestScripts/heldback
-KERNEL_SKIP := $(KERNEL_SKIP)|TestFamiliesAtTheSameTime|TestFamilyHangs|TestScripts/budgets|TestScripts/claims|TestScripts/affinityids
-SKIP := -- -test.skip '$(KERNEL_SKIP)'
+# Emulated processors are ten times as slow, so these tests run on this kernel only. What they show does not depend on the
+# kernel, or a cheaper test shows it too. A name also selects the names that contain it.
+# nft, conntrack and explain:
+KERNEL_SKIP := TestTooLargeToSend TestResetKeepsMemory TestHashes TestRandomClusters
+KERNEL_SKIP += TestChallengedClients TestCleanerIsBoundedWhilePassesFail TestManyEndpoints
+# proxier/table: computations without a kernel, and large tables.
+KERNEL_SKIP += TestExpected TestClaimsReleaseMemory TestClientSetsOfNamespaces TestHugeServices
+KERNEL_SKIP += TestDiffDuringChanges TestDiffContinues TestScrubOnBusyNode TestFamiliesAtTheSameTime TestFamilyHangs
+# Scripts of table, and some with these names of other packages: sizes and comparisons (also of explain),
+KERNEL_SKIP_SCRIPTS := numbers difference hashes parts scrub balancers
+# injected faults (also the loop of proxier),
+KERNEL_SKIP_SCRIPTS += interrupted refusedchanges failedchanges refusals heldback heldformer renamedport nomemory lostanswers
+KERNEL_SKIP_SCRIPTS += family-hangs fought-over
+# and which Service has an address, which endpoints it uses, and their ids.
+KERNEL_SKIP_SCRIPTS += conflicts claims firstseen frontends nodeports nolocal views budgets endpoints ejections affinity
+KERNEL_SKIP += $(KERNEL_SKIP_SCRIPTS:%=TestScripts/%)
+empty :=
+SKIP := -- -test.skip '$(subst $(empty) ,|,$(KERNEL_SKIP))'
 endif
 
 .PHONY: help
