@@ -29,6 +29,9 @@ func TestDamage(t *testing.T) {
 		t.Fatalf("got %d damages and %d results, %v", len(damages.Files), len(found.Files), err)
 	}
 	for i, file := range damages.Files {
+		if testing.Short() && i%3 == 0 { // on emulated machines, the test of package explain reads the others
+			continue
+		}
 		t.Run(file.Name, func(t *testing.T) {
 			e := newSample(t)
 			want := strings.Split(strings.TrimSpace(string(found.Files[i].Data)), "\n")

@@ -20,7 +20,7 @@ func TestDamage(t *testing.T) {
 		t.Fatalf("got damages %v, %v", damages, err)
 	}
 	for i, damage := range damages.Files {
-		if testing.Short() && i%3 != 0 { // on emulated machines, the test of package table reads all of them
+		if testing.Short() && i%3 != 0 { // on emulated machines, the test of package table reads the others
 			continue
 		}
 		t.Run(damage.Name, func(t *testing.T) {
