@@ -192,7 +192,7 @@ conformance: setup build ## Run the cases of any service proxy against PROXY=, a
 .PHONY: test-bench
 test-bench: setup programs ## Run each benchmark with the smallest sizes (root).
 	go test -count=1 -run '^$$' -bench Features -benchtime 1x ./proxier/table -scale=0.001
-	cd test/bench && go test -count=1 -p 2 ./...
+	cd test/bench && go test -count=1 -p 3 ./...
 
 .PHONY: lint
 lint: ## Check format, imports, line widths, go vet and staticcheck.

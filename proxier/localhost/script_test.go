@@ -46,7 +46,6 @@ type story struct {
 func TestScripts(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1", "::1"} {
 		t.Run(addr, func(t *testing.T) {
-			t.Parallel()
 			setup := func(e *script.Env) (map[string]script.Command, error) {
 				s := &story{
 					fixture:   newFixture(e.T, addr, func(s *Server) { s.config.Limit = newLimit(3) }),
