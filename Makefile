@@ -168,7 +168,7 @@ test-kernels: ## Run the kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (ro
 .PHONY: test-apiserver
 test-apiserver: setup programs ## Run the tests with etcd and kube-apiserver (root). SUBJECT=kube-proxy tests kube-proxy instead.
 	@# The differential test compares with kube-proxy.
-	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -p 2 -parallel 3 -timeout 30m -skip '^TestCNI' $(if $(SUBJECT),.,./...)
+	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -p 2 -parallel 4 -timeout 30m -skip '^TestCNI' $(if $(SUBJECT),.,./...)
 
 .PHONY: test-cni
 test-cni: ## Test the proxy with flannel and MetalLB (root). The first run builds them, and installs FRR, a BGP router.

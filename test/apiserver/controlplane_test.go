@@ -13,23 +13,23 @@ import (
 	"github.com/nftproxy/nftproxy/test/must"
 )
 
-// controlPlane is a cluster whose namespace is a pod of one lab after the
-// other: etcd and an API server take five seconds of processor time to start.
+// controlPlane is etcd and an API server, in a namespace that is a pod of one
+// lab after the other. They take five seconds of processor time to start.
 type controlPlane struct {
 	*cluster.Cluster
 	namespace *lab.Namespace
 	dir       string
 }
 
-// idle are the control planes without a lab.
+// idle are the control planes of tests that have ended.
 var idle struct {
 	sync.Mutex
 	planes []*controlPlane
 }
 
 // attachControlPlane adds a pod with a control plane to a node. The control
-// plane has the objects of a new one. It serves the next test if this one
-// passes and leaves it as a new one: the first API server runs, alone.
+// plane has no objects of earlier tests. The next test gets it if this one
+// passes, and if at its end the first API server runs and no other one.
 func attachControlPlane(t testing.TB, node *lab.Node) *cluster.Cluster {
 	t.Helper()
 	idle.Lock()
@@ -78,7 +78,7 @@ func (c *controlPlane) close() (err error) {
 	return errors.Join(err, c.namespace.Close(), os.RemoveAll(c.dir))
 }
 
-// closeIdle closes the control planes without a lab.
+// closeIdle ends the control planes of tests that have ended.
 func closeIdle() error {
 	var errs []error
 	for _, c := range idle.planes {

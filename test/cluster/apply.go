@@ -86,8 +86,9 @@ func (s *APIServer) Delete(ctx context.Context, objects ...*Object) error {
 	return nil
 }
 
-// Clear deletes the objects that users of a new cluster create in the
-// namespaces default and kube-system, and the Nodes. It does not change roles.
+// Clear deletes the Nodes, and the Services, endpoints, pods and their
+// configuration in the namespaces default and kube-system. Requests of service
+// accounts before it are not listed any more. Roles do not change.
 func (c *Cluster) Clear(ctx context.Context) error {
 	var errs []error
 	remove := func(folder string) {
