@@ -1,11 +1,13 @@
 package apiserver
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/test/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -56,7 +58,9 @@ func attachControlPlane(t testing.TB, node *lab.Node) *cluster.Cluster {
 	pod := labtest.AddPodWith(t, node, lab.PodConfig{Name: c.namespace.Name, Namespace: c.namespace})
 	t.Cleanup(func() { must.NoError(t, pod.Remove()) })
 	if known {
-		must.NoError(t, c.Clear(t.Context()))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		must.NoError(t, c.Clear(ctx))
 		return c.Cluster
 	}
 	var err error

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	object "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/cert"
 
@@ -176,9 +177,9 @@ func (s *story) apiSteps() map[string]any {
 			}
 		},
 		"compact": func() error {
-			later := map[string]object.Object{"configmaps/default/later": &corev1.ConfigMap{}}
+			later := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "later", Namespace: "default"}}
 			for range 3 { // revisions that no proxy has seen
-				if err := s.Store(s.ctx(), later); err != nil {
+				if err := s.Store(s.ctx(), map[string]object.Object{"configmaps/default/later": later}); err != nil {
 					return err
 				}
 			}

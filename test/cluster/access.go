@@ -55,8 +55,12 @@ func (c *Cluster) Connect(from *lab.Namespace) (kubernetes.Interface, error) {
 }
 
 func (c *Cluster) connect(from *lab.Namespace, port uint16) (kubernetes.Interface, error) {
+	host := c.url(port)
+	if from == c.config.Namespace { // whose addresses can go and come
+		host = fmt.Sprintf("https://127.0.0.1:%d", port)
+	}
 	return kubernetes.NewForConfig(&rest.Config{
-		Host: c.url(port), Dial: from.DialContext, QPS: -1, BearerToken: c.adminToken,
+		Host: host, Dial: from.DialContext, QPS: -1, BearerToken: c.adminToken,
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.ca},
 		ContentConfig:   rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf},
 		WarningHandler:  rest.NoWarnings{},
