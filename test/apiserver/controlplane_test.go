@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/nftproxy/nftproxy/test/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
@@ -31,7 +33,7 @@ var idle struct {
 
 // attachControlPlane adds a pod with a control plane to a node. The control
 // plane has no objects of earlier tests. The next test gets it if this one
-// passes, and if at its end the first API server runs and no other one.
+// passes and leaves it reusable.
 func attachControlPlane(t testing.TB, node *lab.Node) *cluster.Cluster {
 	t.Helper()
 	idle.Lock()
@@ -47,7 +49,7 @@ func attachControlPlane(t testing.TB, node *lab.Node) *cluster.Cluster {
 		c = &controlPlane{namespace: ns}
 	}
 	t.Cleanup(func() {
-		if t.Failed() || c.Cluster == nil || !c.Alone() {
+		if t.Failed() || !c.reusable() {
 			must.NoError(t, c.close())
 			return
 		}
@@ -72,6 +74,19 @@ func attachControlPlane(t testing.TB, node *lab.Node) *cluster.Cluster {
 	})
 	must.NoError(t, err)
 	return c.Cluster
+}
+
+// reusable reports whether Clear makes the control plane like a new one: the
+// first API server runs, and no other one, and there is no further namespace.
+func (c *controlPlane) reusable() bool {
+	if c.Cluster == nil || !c.Alone() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	const ofNewCluster = 4 // default, kube-system, kube-public and kube-node-lease
+	namespaces, err := c.Admin().CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	return err == nil && len(namespaces.Items) == ofNewCluster
 }
 
 // close ends the control plane and removes its files.
