@@ -106,13 +106,13 @@ func (suite Suite) run(t *testing.T, file string) {
 		nstest.Enter(t)
 	}
 	var report strings.Builder
-	t.Cleanup(func() { // is called last, after those that print tables and logs
+	defer func() { // the steps are printed before tables and logs, which are long
 		if t.Failed() {
 			fmt.Fprintf(&report, "run this script alone: go test -run '^%s$' %s",
 				strings.ReplaceAll(t.Name(), "/", "$/^"), packageDir())
 		}
 		t.Log(report.String())
-	})
+	}()
 	commands := make(map[string]func(*Script, bool, []string))
 	testscript.RunT(subtest{t, &report}, testscript.Params{
 		Files:         []string{file},
