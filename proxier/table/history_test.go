@@ -302,7 +302,7 @@ func (h *history) disturb() {
 		"add table ip other; delete table ip other", "flush ruleset", "flush chain " + ours + " services",
 		"flush map " + ours + " class-chains",
 	}[h.IntN(4)]
-	_, err := runNFT(command) // it fails if the table does not exist
+	_, err := h.runNFT(command) // it fails if the table does not exist
 	h.foreign = err == nil
 }
 

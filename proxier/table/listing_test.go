@@ -18,18 +18,23 @@ import (
 
 // kernelText returns the table in the kernel as nft lists it.
 func (e *engine) kernelText(f nft.Family) string {
-	var err error
-	if e.nft == nil {
-		if e.nft, err = listed.Start(false); err != nil {
-			e.t.Fatal(err)
-		}
-		e.t.Cleanup(func() { e.nft.Close() })
-	}
-	text, err := e.nft.Run(listCommand(f))
+	text, err := e.runNFT(listCommand(f))
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	return text
+}
+
+// runNFT runs commands of nft in the namespace of the script, as one
+// transaction.
+func (e *engine) runNFT(args ...string) (text string, err error) {
+	if e.nft == nil {
+		if e.nft, err = listed.Start(false); err != nil {
+			return "", err
+		}
+		e.t.Cleanup(func() { e.nft.Close() })
+	}
+	return e.nft.Run(strings.Join(args, " "))
 }
 
 func listCommand(f nft.Family) string { return "list table " + f.String() + " " + ruleset.TableName }

@@ -201,7 +201,7 @@ func (e *engine) replaceRules() error {
 		for _, c := range chains {
 			rules, errRules := e.conn.RuleIDs(in, c.Name) // repairs change the handles
 			if err = errors.Join(err, errRules); i < len(rules) {
-				command += fmt.Sprintf("replace rule %s %s %s handle %d drop\n",
+				command += fmt.Sprintf("replace rule %s %s %s handle %d drop; ",
 					in.Family, in.Name, c.Name, rules[i].Handle)
 				want = append(want, "changed rule of chain "+c.Name)
 			}
@@ -209,7 +209,7 @@ func (e *engine) replaceRules() error {
 		if err != nil || want == nil {
 			return err
 		}
-		if _, err := runNFT(command); err != nil {
+		if _, err := e.runNFT(command); err != nil {
 			return err
 		}
 		got, err := differences(t, "")
@@ -236,7 +236,7 @@ func (e *engine) run(command string) error {
 	case "":
 		return nil
 	case "nft":
-		_, err := runNFT(rest)
+		_, err := e.runNFT(rest)
 		return err
 	}
 	cmd := exec.Command("sh", "-c", rest)

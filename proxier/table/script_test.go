@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -63,7 +62,7 @@ type engine struct {
 	hasCounts bool            // the kernel reports the numbers of rows
 	fails     string          // what the kernel cannot read when a process starts
 	conn      *nft.Conn       // of the script
-	nft       *listed.Program // lists tables; nil before the first listing
+	nft       *listed.Program // nil before its first command
 }
 
 func newEngine(t testing.TB) *engine {
@@ -108,7 +107,7 @@ func (e *engine) provide(dir string) error {
 
 func (e *engine) commands() map[string]script.Command {
 	steps := map[string]any{
-		"start": e.start, "nft": runNFT, "limit": e.limit, "no-counts": e.noCounts,
+		"start": e.start, "nft": e.runNFT, "limit": e.limit, "no-counts": e.noCounts,
 		// The next process fails to read rows, chains or rules of the table.
 		"unreadable": func(what string) { e.fails = what },
 		"skip-ids":   e.skipIDs, "replace-rules": e.replaceRules,
@@ -278,15 +277,4 @@ func (e *engine) wanted(except ...string) error {
 		}
 	}
 	return nil
-}
-
-// runNFT runs commands of nft in the namespace of the script.
-func runNFT(args ...string) (string, error) {
-	cmd := exec.Command("nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(strings.ReplaceAll(strings.Join(args, " "), "; ", "\n"))
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("nft %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return string(out), err
 }
