@@ -12,7 +12,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/must"
 )
 
@@ -46,7 +45,9 @@ func TestDamage(t *testing.T) {
 			case by == "count-only":
 				kind, by = "none", "none"
 			}
-			tabletest.LoadNFT(t, string(file.Data))
+			program, err := e.program()
+			must.NoError(t, err)
+			must.NoError(t, program.Add(string(file.Data)))
 			got, err := differences(e.tables[0], "")
 			many := want[len(want)-1] == "*"
 			if err != nil || many && len(got) == 0 || !many && !slices.Equal(got, want[1:]) {

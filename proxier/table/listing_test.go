@@ -25,16 +25,25 @@ func (e *engine) kernelText(f nft.Family) string {
 	return text
 }
 
-// runNFT runs commands of nft in the namespace of the script, as one
-// transaction.
-func (e *engine) runNFT(args ...string) (text string, err error) {
+// program returns the program nft in the namespace of the script.
+func (e *engine) program() (*listed.Program, error) {
 	if e.nft == nil {
+		var err error
 		if e.nft, err = listed.Start(false); err != nil {
-			return "", err
+			return nil, err
 		}
 		e.t.Cleanup(func() { e.nft.Close() })
 	}
-	return e.nft.Run(strings.Join(args, " "))
+	return e.nft, nil
+}
+
+// runNFT runs commands of nft, as one transaction.
+func (e *engine) runNFT(args ...string) (string, error) {
+	nft, err := e.program()
+	if err != nil {
+		return "", err
+	}
+	return nft.Run(strings.Join(args, " "))
 }
 
 func listCommand(f nft.Family) string { return "list table " + f.String() + " " + ruleset.TableName }

@@ -73,6 +73,14 @@ func (p *Program) Run(command string) (string, error) {
 
 // Load replaces the ruleset with a file in nft syntax.
 func (p *Program) Load(text string) error {
+	if _, err := p.Run("flush ruleset"); err != nil {
+		return err
+	}
+	return p.Add(text)
+}
+
+// Add loads a file in nft syntax.
+func (p *Program) Add(text string) error {
 	file, err := os.CreateTemp("", "*.nft")
 	if err != nil {
 		return err
@@ -80,9 +88,6 @@ func (p *Program) Load(text string) error {
 	defer os.Remove(file.Name())
 	_, err = file.WriteString(text)
 	if err := errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	if _, err := p.Run("flush ruleset"); err != nil {
 		return err
 	}
 	_, err = p.Run(fmt.Sprintf("include %q", file.Name()))
