@@ -21,6 +21,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
+func TestMain(m *testing.M) { script.Main(m) }
+
 // TestScripts runs testdata/scripts, whose README describes the steps.
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Namespace: true, Setup: func(env *script.Env) (map[string]script.Command, error) {

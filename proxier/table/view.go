@@ -241,6 +241,7 @@ func (t *Table) viewPort(p *portState) PortView {
 			reach[f.Frontend] = plan.Reach(f.Policy)
 		}
 	}
+	view.Frontends = slices.Grow(view.Frontends, len(p.wants))
 	for i := range p.wants {
 		f := &p.wants[i]
 		r, ok := reach[f.Frontend]

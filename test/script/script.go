@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -75,6 +76,19 @@ type Suite struct {
 type Env struct {
 	*testscript.Env
 	T testing.TB
+}
+
+// Main runs the tests of a package with scripts. Unless -parallel is set, twice
+// as many run at a time as there are processors: they wait for the kernel and
+// for other programs.
+func Main(m *testing.M) {
+	flag.Parse()
+	isSet := false
+	flag.Visit(func(f *flag.Flag) { isSet = isSet || f.Name == "test.parallel" })
+	if !isSet {
+		_ = flag.Set("test.parallel", fmt.Sprint(2*runtime.GOMAXPROCS(0)))
+	}
+	os.Exit(m.Run())
 }
 
 // Run runs the scripts of a suite as subtests, in parallel with other tests.

@@ -4,7 +4,6 @@ package listing
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -44,25 +43,35 @@ func Run(ctx context.Context, at *lab.Namespace, args ...string) (string, error)
 	return string(out), nil
 }
 
-var objects = regexp.MustCompile(`(?ms)^\t((?:set|map|chain|counter) \S+) \{\n(.*?)^\t\}`)
-
 // Parse returns the lines of a table, in their order.
 func Parse(family, listing string) (all []Line) {
-	add := func(object string, texts []string, element bool) {
-		for _, text := range texts {
-			if text = strings.TrimSpace(text); text != "" {
-				all = append(all, Line{Family: family, Object: object, Text: text, Element: element})
-			}
+	var object string // empty outside of objects
+	element := false
+	add := func(text string) {
+		if text = strings.TrimSpace(text); text != "" {
+			all = append(all, Line{Family: family, Object: object, Text: text, Element: element})
 		}
 	}
-	_, properties, _ := strings.Cut(objects.ReplaceAllString(listing, ""), "\n") // after "table ip kube-proxy {"
-	add("", strings.Split(strings.TrimRight(properties, "}\n"), "\n"), false)
-	for _, match := range objects.FindAllStringSubmatch(listing, -1) {
-		all = append(all, Line{Family: family, Object: match[1]})
-		definition, elements, _ := strings.Cut(match[2], "elements = {")
-		add(match[1], strings.Split(definition, "\n"), false)
-		// No comment contains a comma.
-		add(match[1], strings.Split(strings.TrimRight(elements, "}\n\t "), ","), true)
+	_, body, _ := strings.Cut(listing, "\n") // after "table ip kube-proxy {"
+	for line := range strings.Lines(strings.TrimSuffix(body, "}\n")) {
+		switch inner := strings.HasPrefix(line, "\t\t"); {
+		case !inner && strings.HasSuffix(line, "{\n"):
+			object = strings.TrimSpace(strings.TrimSuffix(line, "{\n"))
+			all = append(all, Line{Family: family, Object: object})
+		case !inner && line == "\t}\n":
+			object, element = "", false
+		default:
+			if text, ok := strings.CutPrefix(line, "\t\telements = {"); ok {
+				line, element = text, true
+			}
+			if !element {
+				add(line)
+				continue
+			}
+			for text := range strings.SplitSeq(strings.TrimRight(line, "}\n\t "), ",") { // no comment contains a comma
+				add(text)
+			}
+		}
 	}
 	return all
 }

@@ -24,6 +24,7 @@ type Program struct {
 // one.
 func Start(newNamespace bool) (*Program, error) {
 	cmd := exec.Command("nft", "--stateless", "--interactive")
+	cmd.Env = append(os.Environ(), "HOME=/dev/null") // otherwise, nft reads and writes a file with earlier commands
 	if newNamespace {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	}
