@@ -30,6 +30,7 @@ func setsOf(c *clientSets, namespace string, n int) map[uint8]bool {
 // cannot fill those of others. After 56 such namespaces, the next one gets a
 // set that no other one has.
 func TestClientSetsOfNamespaces(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(20) {
 		c, taken := newClientSets(1+seed), make(map[uint8]string)
 		for i := range 57 {
