@@ -187,7 +187,7 @@ func (w *world) lasting(ctx context.Context, at *lab.Namespace) ([]string, error
 		switch {
 		case isLasting(l.Object):
 			all = append(all, fmt.Sprint(name, " ", numbers[name], ": ", l.Text))
-		case l.Object == "",
+		case l.Object == "", strings.HasPrefix(l.Object, "ct timeout "),
 			chainOfClass(l) != "" && isLasting("chain "+chainOfClass(l)),
 			slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(l.Text+" ", text) }):
 			all = append(all, l.String())
