@@ -2,36 +2,33 @@ package nft_test
 
 import (
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
-// runNFT runs the nft program with an input and returns its output.
-func runNFT(t testing.TB, input string, args ...string) string {
+// runNFT runs a command of nft, and returns its output.
+func runNFT(t testing.TB, command string) string {
 	t.Helper()
-	cmd := exec.Command("nft", args...)
-	cmd.Stdin = strings.NewReader(input)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("nft %s: %v\n%s\ninput:\n%s", strings.Join(args, " "), err, out, input)
-	}
-	return string(out)
+	out, err := nstest.NFT(t).Run(command)
+	must.NoError(t, err)
+	return out
 }
 
-// list returns the ruleset as nft lists it.
+// list returns the ruleset as nft lists it, without counters and times.
 func list(t testing.TB) string {
 	t.Helper()
-	return runNFT(t, "", "list", "ruleset")
+	return runNFT(t, "list ruleset")
 }
 
 // load replaces the ruleset with the content of a file.
 func load(t testing.TB, file string) {
 	t.Helper()
-	runNFT(t, "flush ruleset\n"+file, "-f", "-")
+	must.NoError(t, nstest.NFT(t).Load(file))
 }
 
 // print returns the file that Fprint writes.

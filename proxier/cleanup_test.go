@@ -16,7 +16,7 @@ func TestCleanupLeftovers(t *testing.T) {
 		if CleanupLeftovers(t.Context()) {
 			t.Error("the cleanup failed")
 		}
-		if got := strings.TrimSpace(tabletest.NFT(t, "", "list", "tables")); got != "table ip other" {
+		if got := strings.TrimSpace(tabletest.NFT(t, "list tables")); got != "table ip other" {
 			t.Errorf("got tables %q, want one of another program", got)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/must"
 )
 
@@ -45,9 +46,7 @@ func TestDamage(t *testing.T) {
 			case by == "count-only":
 				kind, by = "none", "none"
 			}
-			program, err := e.program()
-			must.NoError(t, err)
-			must.NoError(t, program.Add(string(file.Data)))
+			tabletest.LoadNFT(e.t, string(file.Data))
 			got, err := differences(e.tables[0], "")
 			many := want[len(want)-1] == "*"
 			if err != nil || many && len(got) == 0 || !many && !slices.Equal(got, want[1:]) {

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	listed "github.com/nftproxy/nftproxy/test/lab/listing"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // kernelText returns the table in the kernel as nft lists it.
@@ -25,25 +26,9 @@ func (e *engine) kernelText(f nft.Family) string {
 	return text
 }
 
-// program returns the program nft in the namespace of the script.
-func (e *engine) program() (*listed.Program, error) {
-	if e.nft == nil {
-		var err error
-		if e.nft, err = listed.Start(false); err != nil {
-			return nil, err
-		}
-		e.t.Cleanup(func() { e.nft.Close() })
-	}
-	return e.nft, nil
-}
-
 // runNFT runs commands of nft, as one transaction.
 func (e *engine) runNFT(args ...string) (string, error) {
-	nft, err := e.program()
-	if err != nil {
-		return "", err
-	}
-	return nft.Run(strings.Join(args, " "))
+	return nstest.NFT(e.t).Run(strings.Join(args, " "))
 }
 
 func listCommand(f nft.Family) string { return "list table " + f.String() + " " + ruleset.TableName }

@@ -27,7 +27,7 @@ func TestMonitorNamesProcess(t *testing.T) {
 		done <- found
 	}()
 	time.Sleep(100 * time.Millisecond)
-	tabletest.NFT(t, "", "add", "table", "ip", "other")
+	tabletest.NFT(t, "add table ip other")
 	if found := <-done; len(found) != 1 || found[0].Name != "nft" || found[0].PID == 0 {
 		t.Fatalf("got processes %+v, want one named nft", found)
 	}
@@ -45,7 +45,7 @@ func TestScrubOnBusyNode(t *testing.T) {
 		time.Sleep(pause)
 		busy += pause
 	}
-	tabletest.NFT(t, "", "add", "table", "ip", "other")
+	tabletest.NFT(t, "add table ip other")
 	var start time.Time
 	for first := time.Duration(0); first == 0 || busy == first; time.Sleep(10 * time.Millisecond) {
 		if err := of.Check(); err != nil || busy == 0 {

@@ -16,7 +16,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
-	listed "github.com/nftproxy/nftproxy/test/lab/listing"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 	"github.com/nftproxy/nftproxy/test/script"
 )
@@ -61,10 +60,9 @@ type engine struct {
 	families  []nft.Family
 	tables    []*table.Table
 	kernels   []*tabletest.Kernel
-	hasCounts bool            // the kernel reports the numbers of rows
-	fails     string          // what the kernel cannot read when a process starts
-	conn      *nft.Conn       // of the script
-	nft       *listed.Program // nil before its first command
+	hasCounts bool      // the kernel reports the numbers of rows
+	fails     string    // what the kernel cannot read when a process starts
+	conn      *nft.Conn // of the script
 }
 
 func newEngine(t testing.TB) *engine {

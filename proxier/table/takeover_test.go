@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"regexp"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
@@ -118,11 +117,13 @@ func endPackets(t *testing.T, endpoints, vip string) func(counter string) int {
 			ip daddr `+vip+` counter name untranslated drop
 		}
 	}`)
+	conn := nstest.Open(t)
 	return func(counter string) int {
-		listing := tabletest.NFT(t, "", "list", "counter", "ip", "end", counter)
-		n, err := strconv.Atoi(regexp.MustCompile(`packets (\d+)`).FindStringSubmatch(listing)[1])
-		must.NoError(t, err)
-		return n
+		found, ok, err := conn.FindCounter(&nft.Table{Family: nft.IPv4, Name: "end"}, counter)
+		if err != nil || !ok {
+			t.Fatalf("counter %s: %v", counter, err)
+		}
+		return int(found.Packets)
 	}
 }
 

@@ -1,11 +1,10 @@
 package tabletest
 
 import (
-	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // NewNamespace moves the test to a network namespace of its own, which ends
@@ -15,20 +14,16 @@ func NewNamespace(t testing.TB) {
 	nstest.Enter(t)
 }
 
-// NFT runs the nft program with an input and returns its output.
-func NFT(t testing.TB, input string, args ...string) string {
+// NFT runs a command of nft, and returns its output.
+func NFT(t testing.TB, command string) string {
 	t.Helper()
-	cmd := exec.Command("nft", args...)
-	cmd.Stdin = strings.NewReader(input)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("nft %s: %v\n%s\ninput:\n%s", strings.Join(args, " "), err, out, input)
-	}
-	return string(out)
+	out, err := nstest.NFT(t).Run(command)
+	must.NoError(t, err)
+	return out
 }
 
 // LoadNFT loads a file in nft syntax.
 func LoadNFT(t testing.TB, text string) {
 	t.Helper()
-	NFT(t, text, "-f", "-")
+	must.NoError(t, nstest.NFT(t).Add(text))
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/listing"
 	"github.com/nftproxy/nftproxy/test/must"
 )
 
@@ -46,6 +48,29 @@ func Enter(t testing.TB) {
 	entered, err := os.Open("/proc/thread-self/ns/net")
 	must.NoError(t, err)
 	t.Cleanup(func() { entered.Close() })
+}
+
+// programs are the programs nft of tests, by the test and its namespace.
+var programs sync.Map
+
+// NFT returns a program nft in the namespace of the test's thread, which ends
+// with the test.
+func NFT(t testing.TB) *listing.Program {
+	t.Helper()
+	var namespace unix.Stat_t
+	must.NoError(t, unix.Stat("/proc/thread-self/ns/net", &namespace))
+	key := [2]any{t, namespace.Ino}
+	if known, ok := programs.Load(key); ok {
+		return known.(*listing.Program)
+	}
+	program, err := listing.Start(false)
+	must.NoError(t, err)
+	programs.Store(key, program)
+	t.Cleanup(func() {
+		programs.Delete(key)
+		must.NoError(t, program.Close())
+	})
+	return program
 }
 
 // Open returns a connection to nf_tables in the namespace of the test's thread,
