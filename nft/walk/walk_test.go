@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // home is a host with the address 192.0.2.1 and the interfaces eth0 and veth1.
@@ -112,12 +112,11 @@ func TestFacts(t *testing.T) {
 			fields[i] = strings.TrimSpace(fields[i])
 		}
 		family := map[bool]nft.Family{true: nft.Inet, false: nft.IPv4}[strings.Contains(fields[1], "nfproto")]
-		command := exec.Command("nft", "-f", "-")
-		command.Stdin = strings.NewReader("flush ruleset\ntable " + family.String() +
+		err := nstest.NFT(t).Load("table " + family.String() +
 			" t {\n quota q { over 1 bytes }\n ct timeout t { protocol tcp; policy = { syn_sent : 1 }; }\n" +
 			"set s { type ipv4_addr; size 9; flags dynamic; }\n chain base { " + fields[1] + " drop; }\n}")
-		if out, err := command.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s", fields[1], err, out)
+		if err != nil {
+			t.Fatalf("%s: %v", fields[1], err)
 		}
 		rules, err := c.Rules(&nft.Table{Family: family, Name: "t"}, "base")
 		if err != nil || len(rules) != 1 {
