@@ -11,18 +11,10 @@ import (
 	"github.com/nftproxy/nftproxy/test/must"
 )
 
-// runNFT runs a command of nft, and returns its output.
-func runNFT(t testing.TB, command string) string {
-	t.Helper()
-	out, err := nstest.NFT(t).Run(command)
-	must.NoError(t, err)
-	return out
-}
-
 // list returns the ruleset as nft lists it, without counters and times.
 func list(t testing.TB) string {
 	t.Helper()
-	return runNFT(t, "list ruleset")
+	return nstest.RunNFT(t, "list ruleset")
 }
 
 // load replaces the ruleset with the content of a file.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab/listing"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 	"github.com/nftproxy/nftproxy/test/must"
 )
 
@@ -37,11 +38,11 @@ func checkTexts(t testing.TB, c *nft.Conn, table *nft.Table) {
 func checkListing(t testing.TB, c *nft.Conn) (rules int) {
 	t.Helper()
 	families := map[string]nft.Family{"ip": nft.IPv4, "ip6": nft.IPv6, "inet": nft.Inet}
-	for line := range strings.Lines(runNFT(t, "list tables")) { // table ip lb
+	for line := range strings.Lines(nstest.RunNFT(t, "list tables")) { // table ip lb
 		words := strings.Fields(line)
 		table := &nft.Table{Family: families[words[1]], Name: words[2]}
 		want := make(map[string][]string)
-		for _, l := range listing.Parse(words[1], runNFT(t, "list "+strings.Join(words, " "))) {
+		for _, l := range listing.Parse(words[1], nstest.RunNFT(t, "list "+strings.Join(words, " "))) {
 			if chain, ok := strings.CutPrefix(l.Object, "chain "); ok && l.Text != "" &&
 				!strings.HasPrefix(l.Text, "type ") {
 				want[chain] = append(want[chain], l.Text)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // A cleanup deletes the tables of the proxy. Missing tables are not an error.
@@ -16,7 +17,7 @@ func TestCleanupLeftovers(t *testing.T) {
 		if CleanupLeftovers(t.Context()) {
 			t.Error("the cleanup failed")
 		}
-		if got := strings.TrimSpace(tabletest.NFT(t, "list tables")); got != "table ip other" {
+		if got := strings.TrimSpace(nstest.RunNFT(t, "list tables")); got != "table ip other" {
 			t.Errorf("got tables %q, want one of another program", got)
 		}
 	}

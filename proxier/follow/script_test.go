@@ -271,7 +271,7 @@ func (s *story) check() error {
 
 // rewrite makes the table be written as a whole.
 func (s *story) rewrite() error {
-	tabletest.NFT(s.t, "flush ruleset")
+	nstest.RunNFT(s.t, "flush ruleset")
 	return s.check()
 }
 

@@ -236,8 +236,8 @@ func BenchmarkScrub(b *testing.B) {
 	of := mixed(b, config)
 	b.ResetTimer()
 	for range b.N {
-		tabletest.NFT(b, "add table ip other")
-		tabletest.NFT(b, "delete table ip other")
+		nstest.RunNFT(b, "add table ip other")
+		nstest.RunNFT(b, "delete table ip other")
 		must.NoError(b, scrub(of))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/notify"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // The monitor that Tables use names the process that changed a table.
@@ -27,7 +28,7 @@ func TestMonitorNamesProcess(t *testing.T) {
 		done <- found
 	}()
 	time.Sleep(100 * time.Millisecond)
-	tabletest.NFT(t, "add table ip other")
+	nstest.RunNFT(t, "add table ip other")
 	if found := <-done; len(found) != 1 || found[0].Name != "nft" || found[0].PID == 0 {
 		t.Fatalf("got processes %+v, want one named nft", found)
 	}
@@ -45,7 +46,7 @@ func TestScrubOnBusyNode(t *testing.T) {
 		time.Sleep(pause)
 		busy += pause
 	}
-	tabletest.NFT(t, "add table ip other")
+	nstest.RunNFT(t, "add table ip other")
 	var start time.Time
 	for first := time.Duration(0); first == 0 || busy == first; time.Sleep(10 * time.Millisecond) {
 		if err := of.Check(); err != nil || busy == 0 {

@@ -14,14 +14,6 @@ func NewNamespace(t testing.TB) {
 	nstest.Enter(t)
 }
 
-// NFT runs a command of nft, and returns its output.
-func NFT(t testing.TB, command string) string {
-	t.Helper()
-	out, err := nstest.NFT(t).Run(command)
-	must.NoError(t, err)
-	return out
-}
-
 // LoadNFT loads a file in nft syntax.
 func LoadNFT(t testing.TB, text string) {
 	t.Helper()

@@ -73,6 +73,15 @@ func NFT(t testing.TB) *listing.Program {
 	return program
 }
 
+// RunNFT runs a command of nft in the namespace of the test's thread and
+// returns its output.
+func RunNFT(t testing.TB, command string) string {
+	t.Helper()
+	out, err := NFT(t).Run(command)
+	must.NoError(t, err)
+	return out
+}
+
 // Open returns a connection to nf_tables in the namespace of the test's thread,
 // which is closed after the test.
 func Open(t testing.TB) *nft.Conn {
