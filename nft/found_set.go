@@ -103,7 +103,8 @@ func (f FoundSet) describe() (*Set, error) {
 const nftSetConcat = 0x80
 
 // maxRequestedRows is the number of rows that one request reads. The kernel
-// answers each of them with one message.
+// answers each of them with one message, and ends at the first row that it does
+// not have. So FindRows requests fewer rows after a missing one.
 const maxRequestedRows = 64
 
 // FindRows reads rows by their keys. found[i] is the row of the kernel with
@@ -113,14 +114,16 @@ const maxRequestedRows = 64
 // the set.
 func (c *Conn) FindRows(t *Table, rows []Row) (found []Row, err error) {
 	found = make([]Row, len(rows))
-	for at := 0; at < len(rows); {
-		requested := rows[at:min(at+maxRequestedRows, len(rows))]
+	for at, most := 0, maxRequestedRows; at < len(rows); {
+		requested := rows[at:min(at+most, len(rows))]
 		n, err := c.requestRows(t, requested, found[at:])
 		at += n
 		if errors.Is(err, unix.ENOENT) {
 			at++ // skip the row that the kernel does not have
+			most = max(1, n)
 			continue
 		}
+		most = min(2*most, maxRequestedRows)
 		if err == nil && n < len(requested) {
 			err = nfnetlink.ErrIncomplete
 		}

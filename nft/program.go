@@ -102,7 +102,7 @@ func (b *Batch) DeleteSet(name string) { b.delete("delete set", kindSet, name) }
 // exist.
 func (b *Batch) FlushSet(name string) { b.delete("flush set", kindRow, name) }
 
-// AddChain adds a chain without its rules. If the chain exists, nothing
+// AddChain adds a chain without its rules. If the chain exists, only its policy
 // changes.
 func (b *Batch) AddChain(c *Chain) {
 	b.add(kindChain, sentMessage{object: c.Name}, func(w *messageWriter) {
@@ -114,9 +114,11 @@ func (b *Batch) AddChain(c *Chain) {
 		w.Uint32(unix.NFTA_HOOK_HOOKNUM, uint32(c.Hook.Point))
 		w.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(c.Hook.Priority))
 		w.Unnest(at)
+		var policy uint32 = policyAccept
 		if c.Hook.Drop {
-			w.Uint32(unix.NFTA_CHAIN_POLICY, policyDrop)
+			policy = policyDrop
 		}
+		w.Uint32(unix.NFTA_CHAIN_POLICY, policy)
 	})
 }
 

@@ -94,5 +94,8 @@ func (c *Chain) Equal(o *Chain) bool {
 // Equal reports whether two hooks are equal or both nil.
 func (h *Hook) Equal(o *Hook) bool { return h == o || (h != nil && o != nil && *h == *o) }
 
-// policyDrop is NF_DROP of linux/netfilter.h.
-const policyDrop = 0
+// policyDrop and policyAccept are NF_DROP and NF_ACCEPT of linux/netfilter.h.
+const (
+	policyDrop   = 0
+	policyAccept = 1
+)

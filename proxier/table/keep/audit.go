@@ -11,11 +11,14 @@ import (
 // may change.
 //
 // If want is not nil, it returns what an owner that changed should have: then
-// the audit also reads all chains and rules, and finds extra objects.
-// Otherwise, it compares what was committed, and the rules that changed since
-// they were last compared.
+// the audit also reads all rules, and finds extra objects. Otherwise, it
+// compares what was committed, and the rules that changed since they were last
+// compared.
 type audit struct {
 	*state
+	// all makes the audit read all chains, and compare the forms of objects, not
+	// whether they are those that were committed.
+	all   bool
 	want  func(Owner) Content
 	found []Difference // in the present step
 	now   *structure   // as it was last read
@@ -33,6 +36,7 @@ type audit struct {
 
 // program compares everything but the chains and rows of owners.
 func (a *audit) program() error {
+	a.all = true
 	_, err := a.kernel.Snapshot(func() error {
 		chains := a.have.someChains(a.source, len(a.have.chains))
 		if err := a.compareStructure(chains); err != nil || !a.now.exists() {
@@ -46,13 +50,15 @@ func (a *audit) program() error {
 // compareStructure compares the sets, counters and chains, and the rules of
 // these chains of the program and chains on demand.
 func (a *audit) compareStructure(chains []*nft.Chain) error {
-	s, err := readStructure(a.kernel, a.have.program, a.want != nil)
+	s, err := readStructure(a.kernel, a.have.program, a.all)
 	if err != nil {
 		return err
 	}
-	want, before := a.have.structure(a.source, a.want != nil), a.structure
-	if a.want != nil { // the table may be in doubt
+	want, before := a.have.structure(a.source, a.all), a.structure
+	if a.all {
 		before = nil
+	}
+	if a.want != nil { // the table may be in doubt
 		chains = slices.DeleteFunc(chains, func(c *nft.Chain) bool { return !s.has(object{kindChain, c.Name}) })
 	}
 	a.now, a.found, a.compared = s, s.compare(want, before), 0
@@ -64,10 +70,25 @@ func (a *audit) compareStructure(chains []*nft.Chain) error {
 		names[i] = c.Name
 	}
 	err = a.chains(DamagedRule, "", names, func() []*nft.Chain { return chains })
-	if err == nil && a.want != nil {
+	switch {
+	case err != nil:
+	case a.want != nil:
 		a.extraObjects(want)
+	case a.all:
+		a.extraBaseChains(want)
 	}
 	return err
+}
+
+// extraBaseChains finds base chains of other programs in the table.
+func (a *audit) extraBaseChains(want *nft.Table) {
+	for _, o := range a.now.extra(want) {
+		if a.now.isForeignBase(o) && !a.leftovers.has(o) {
+			d := Difference{Kind: Extra, Object: o.String(), object: o}
+			d.damage = Damage{DamagedChain, "base " + o.String() + " was added"}
+			a.found = append(a.found, d)
+		}
+	}
 }
 
 // extraObjects finds objects that neither the program nor an owner has.
@@ -100,11 +121,12 @@ func (a *audit) owner() error {
 			return err
 		}
 	}
-	n := min(len(a.rows), max(a.left, 1))
-	if err := a.compareRows(o.String(), a.rows[:n]); err != nil {
+	// The last rows come first: the others lead to them.
+	n := len(a.rows) - min(len(a.rows), max(a.left, 1))
+	if err := a.compareRows(o.String(), a.rows[n:]); err != nil {
 		return err
 	}
-	if a.rows = a.rows[n:]; len(a.rows) == 0 {
+	if a.rows = a.rows[:n]; n == 0 {
 		a.owners, a.content = a.owners[1:], nil
 	}
 	return nil
@@ -121,13 +143,29 @@ func (a *audit) begin(owner string, kept *Kept) error {
 		return nil
 	}
 	a.rows = a.content.Rows(nil)
+	if a.damaged != nil && a.want == nil {
+		a.left -= len(a.rows) / computedRows
+		if a.rows = a.onlyDamaged(a.rows); !a.damaged.chains {
+			return nil
+		}
+	}
 	names := a.content.ChainNames()
 	a.left -= len(names) * chainCost
 	return a.chains(DamagedAffinity, owner, names, a.content.Chains)
 }
 
-// chainCost is the number of rows that take as long as a chain of an owner.
-const chainCost = 16
+// onlyDamaged returns the rows of damaged sets.
+func (a *audit) onlyDamaged(rows []nft.Row) []nft.Row {
+	return slices.DeleteFunc(rows, func(r nft.Row) bool { return !a.damaged.sets[r.Set] })
+}
+
+const (
+	// chainCost is the number of rows that take as long as a chain of an owner.
+	chainCost = 16
+	// computedRows is the number of rows that are computed in the time in which
+	// one is read.
+	computedRows = 16
+)
 
 // chains compares the rules of the chains with these names.
 func (a *audit) chains(kind DamageKind, owner string, names []string, chains func() []*nft.Chain) error {

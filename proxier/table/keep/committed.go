@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"iter"
 	"maps"
 	"slices"
 
@@ -25,6 +26,8 @@ type committed struct {
 	// any.
 	counts  map[*nft.Set]int
 	samples map[*nft.Set][]nft.Row
+	// extra are the numbers of rows of other programs that stay.
+	extra map[*nft.Set]int
 }
 
 func newCommitted() *committed {
@@ -34,6 +37,7 @@ func newCommitted() *committed {
 		shared:  make(sharedRows),
 		counts:  make(map[*nft.Set]int),
 		samples: make(map[*nft.Set][]nft.Row),
+		extra:   make(map[*nft.Set]int),
 	}
 }
 
@@ -63,15 +67,9 @@ func (c *committed) samplesOf(source Source, set *nft.Set) []nft.Row {
 		}
 		return i >= 0
 	}
-	if find(c.ownRows(source)) {
-		return c.samples[set]
-	}
-	var rows []nft.Row
-	for o := range source.Owners(false) {
-		if have := o.Kept().have; have != nil {
-			if rows = have.Rows(rows[:0]); find(rows) {
-				break
-			}
+	for rows := range c.allRows(source) {
+		if find(rows) {
+			break
 		}
 	}
 	return c.samples[set]
@@ -86,6 +84,24 @@ func (c *committed) ownRows(source Source) []nft.Row {
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// allRows iterates over the rows that the kernel has: of no owner, and then of
+// each owner. It reuses the slice.
+func (c *committed) allRows(source Source) iter.Seq[[]nft.Row] {
+	return func(yield func([]nft.Row) bool) {
+		rows := c.ownRows(source)
+		if !yield(rows) {
+			return
+		}
+		for o := range source.Owners(false) {
+			if have := o.Kept().have; have != nil {
+				if rows = have.Rows(rows[:0]); !yield(rows) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // uses reports whether a set has rows.

@@ -74,7 +74,7 @@ func newDiff(s *state, after string, wanted Wanted) (*Diff, error) {
 		return nil, errNotWritten
 	}
 	d := &Diff{
-		audit: audit{state: s, want: wanted.Content}, wanted: wanted,
+		audit: audit{state: s, want: wanted.Content, all: true}, wanted: wanted,
 		cursor: after, begun: after != "", missing: make(map[string]int),
 	}
 	last, only := strings.CutPrefix(after, setCursor)

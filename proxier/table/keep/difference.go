@@ -23,6 +23,7 @@ type Difference struct {
 
 	damage    Damage // if another program caused the difference
 	object    object
+	form      any        // of an object that differs (see wantedObject)
 	chain     *nft.Chain // whose rules differ
 	want, has nft.Row    // has.Set is nil if there is no such row
 }

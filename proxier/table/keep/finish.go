@@ -18,7 +18,9 @@ func (s *state) finish(tx *transaction) error {
 	s.leftovers.update(tx)
 	program := tx.program != tx.have.program
 	tx.apply()
-	s.have = tx.have
+	if s.have = tx.have; tx.whole {
+		s.damaged = nil
+	}
 	for _, c := range tx.changes {
 		k := c.Owner.Kept()
 		if k.trouble != nil {

@@ -27,6 +27,7 @@ type Generation struct {
 	// commits.
 	foreign int
 	ports   sync.Map // the netlink ports of the Keepers, as keys
+	monitor monitor
 }
 
 // NewGeneration returns the Generation for the Keepers of a network namespace.
@@ -86,6 +87,15 @@ func (g *Generation) Poll(read func() (uint32, error)) (foreign int, err error) 
 		return 0, err
 	}
 	return g.found(now), nil
+}
+
+// nameOthers finds out which other processes commit, in the background.
+func (g *Generation) nameOthers(found func(processes []string)) {
+	isOurs := func(port uint32) bool {
+		_, ours := g.ports.Load(port)
+		return ours
+	}
+	g.monitor.nameOthers(isOurs, found)
 }
 
 // state returns the current generation and the number of foreign changes.

@@ -27,9 +27,8 @@ type Config struct {
 // Keeper keeps one table. Only one goroutine may use it at a time.
 type Keeper struct {
 	writer
-	open     func() (Kernel, error)
-	scrubber scrubber
-	rest     time.Duration // before the next Check
+	open func() (Kernel, error)
+	rest time.Duration // before the next Check
 }
 
 // New returns a Keeper whose first Sync writes everything. Open must be called
@@ -63,7 +62,7 @@ func (k *Keeper) Open() error {
 	}
 	k.kernel = conn
 	k.generation.ports.Store(port, true)
-	k.monitor.open()
+	k.generation.monitor.open()
 	return nil
 }
 
@@ -72,7 +71,7 @@ func (k *Keeper) Close() error {
 	if k.kernel == nil {
 		return nil
 	}
-	return errors.Join(k.monitor.close(), k.kernel.Close())
+	return errors.Join(k.generation.monitor.close(), k.kernel.Close())
 }
 
 // Kernel returns the connection to the kernel, nil before Open.
@@ -99,6 +98,11 @@ func (k *Keeper) sync(cause string) error {
 		return fmt.Errorf("sync %s: Open was not called or failed", k.name())
 	}
 	k.retry(false)
+	if k.suspect && k.doubt == "" {
+		if err := k.repairAfter(k.Verify()); err != nil {
+			return err
+		}
+	}
 	if k.doubt == "" && k.have.mayUseLess() {
 		k.Distrust(RewriteUnused, "many chains on demand may be unused")
 	}
@@ -113,28 +117,54 @@ func (k *Keeper) sync(cause string) error {
 // verification, and repairs it if necessary. While no other program commits, it
 // costs one small request. After such commits, it also scrubs a few rows.
 func (k *Keeper) Check() error {
-	if k.doubt != "" || k.repairs.wait(time.Now()) > 0 {
-		return nil // the next sync writes everything, or a repair has to wait
+	if k.doubt != "" {
+		return nil // the next sync writes everything
 	}
-	err := k.read(k.kernel.Generation)
-	if err != nil {
-		return err
+	if k.repairs.wait(time.Now()) > 0 && !k.IsRepairing() {
+		return nil // a repair would have to wait
 	}
-	var used time.Duration
-	if !k.isVerified() {
-		used, err = ThreadTimeOf(k.Verify)
-	}
-	k.scrubber.checked += used
-	k.rest = min(used*verifyShare, longestRest)
+	err := k.verify()
 	if err == nil {
 		err = k.scrubber.scrub(&k.writer)
 	}
+	return k.repairAfter(err)
+}
+
+// repairAfter repairs the damage that an error describes. It returns all other
+// errors.
+func (k *Keeper) repairAfter(err error) error {
 	d, ok := errors.AsType[*Damage](err)
 	if !ok {
 		return err
 	}
-	return k.timed(d.Error(), func() error { return k.repaired(err) })
+	whole, err := k.repair(d)
+	if whole {
+		return k.timed(d.Error(), func() error { return k.repairWhole(d) })
+	}
+	return err
 }
+
+// verify verifies the table if another program committed since the last
+// verification, and if a repair may follow.
+func (k *Keeper) verify() error {
+	if k.rest = 0; k.repairs.wait(time.Now()) > 0 {
+		return nil
+	}
+	err := k.read(k.kernel.Generation)
+	if err != nil || k.isVerified() {
+		return err
+	}
+	used, err := ThreadTimeOf(k.Verify)
+	k.scrubber.checked += used
+	if k.rest = min(used*verifyShare, longestRest); k.IsRepairing() {
+		k.rest = 0
+	}
+	return err
+}
+
+// IsRepairing reports whether a repair of rows is under way. The next Check
+// continues it at once.
+func (k *Keeper) IsRepairing() bool { return k.damaged != nil }
 
 // Generation returns the Generation of the Config.
 func (k *Keeper) Generation() *Generation { return k.generation }

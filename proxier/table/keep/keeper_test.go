@@ -37,12 +37,12 @@ func (f *firewall) handle(t testing.TB) uint64 {
 	return found.Handle
 }
 
-// Another program flushes the ruleset again and again. The first two times, a
+// Another program flushes a large ruleset again and again. The first two times, a
 // Check writes the table at once. From then on the repairs wait.
 func TestFlushedRuleset(t *testing.T) {
 	t.Parallel()
 	f := newServing(t)
-	f.limits.FirstPause = time.Second
+	f.limits.FreeRepair, f.limits.FirstPause = 0, time.Second
 	var second time.Time
 	for range 2 {
 		tabletest.LoadNFT(t, "flush ruleset")

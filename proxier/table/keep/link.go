@@ -106,6 +106,23 @@ func (l *link) read(get func() (uint32, error)) error {
 	})
 }
 
+// readOnce calls get, which reads the ruleset, in one generation. late means
+// that this failed before: then get reads whatever the kernel has.
+func (l *link) readOnce(late bool, get func() error) error {
+	return l.read(func() (uint32, error) {
+		if !late {
+			return l.kernel.Snapshot(get)
+		}
+		if err := get(); err != nil {
+			return 0, err
+		}
+		return l.kernel.Generation()
+	})
+}
+
+// lateAttempt is the attempt from which a repair does not expect a generation.
+const lateAttempt = maxAttempts / 2
+
 // maxAttempts is the number of attempts of an operation that fails because
 // other programs commit meanwhile, or because owners have to be left out.
 const maxAttempts = 20
@@ -154,8 +171,13 @@ func (l *link) commitExpecting() error {
 	return err
 }
 
-// commit commits the batch and counts it.
+// commit commits the batch and counts it. The process does not listen to
+// nf_tables during a large transaction.
 func (l *link) commit() error {
+	if l.batch.Len() > largeBatch {
+		l.generation.monitor.quiet.Lock()
+		defer l.generation.monitor.quiet.Unlock()
+	}
 	start := time.Now()
 	if err := l.kernel.Commit(l.batch); err != nil {
 		return err

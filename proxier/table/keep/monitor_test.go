@@ -7,30 +7,46 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// A monitor that is closed while it listens closes its socket afterwards.
-func TestCloseWhileListening(t *testing.T) {
+// The monitor belongs to all Keepers: it is closed with the last one. A closed
+// monitor does not listen.
+func TestMonitorIsShared(t *testing.T) {
 	tabletest.NewNamespace(t)
 	var m monitor
 	m.open()
+	m.open()
 	inner := m.inner
-	m.busy.Lock() // as while it listens
-	if err := m.close(); err != nil {
-		t.Fatal(err)
+	if err := m.close(); err != nil || m.inner == nil {
+		t.Fatalf("got error %v, monitor %v; want the monitor of the other Keeper", err, m.inner)
 	}
-	if _, err := inner.Listen(time.Millisecond); err != nil {
-		t.Errorf("the socket was closed while it was in use: %v", err)
+	if err := m.close(); err != nil || m.inner != nil {
+		t.Fatalf("got error %v, monitor %v; want none", err, m.inner)
 	}
-	m.busy.Unlock()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		if _, err := inner.Listen(time.Millisecond); err != nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the socket is still open")
-		}
+	if _, err := inner.Listen(time.Millisecond); err == nil {
+		t.Error("the socket is still open")
 	}
-	m.nameOthers(nil, nil) // a closed monitor does not listen
-	if m.inner != nil || m.busy.TryLock() {
-		t.Error("a closed monitor listens")
+	if _, ok, err := m.listen(); ok || err != nil {
+		t.Errorf("a closed monitor listens, or fails: %v", err)
 	}
+}
+
+// While a large transaction is committed, the monitor does not listen.
+func TestMonitorIsQuiet(t *testing.T) {
+	tabletest.NewNamespace(t)
+	var m monitor
+	m.open()
+	defer m.close()
+	m.quiet.Lock() // as commit does
+	m.nameOthers(func(uint32) bool { return true }, nil)
+	listened := make(chan bool)
+	go func() {
+		m.listen()
+		close(listened)
+	}()
+	select {
+	case <-listened:
+		t.Error("the monitor listens during a large transaction")
+	case <-time.After(4 * listenStep):
+	}
+	m.quiet.Unlock()
+	<-listened
 }

@@ -11,94 +11,283 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// repaired writes everything if err is a *Damage. It returns all other errors.
-func (k *writer) repaired(err error) error {
-	d, ok := errors.AsType[*Damage](err)
-	if !ok {
-		return err
-	}
+// A repair writes what is damaged, so that it is never larger than the damage:
+//
+//	flags, counters, timeouts, chains, rules   one transaction, at once
+//	rows of damaged sets, chains of owners     in steps, between syncs (scrub.go)
+//	table deleted or replaced, set of another  a rewrite
+//	  type
+//
+// After a repair, the next Check verifies everything.
+
+// damage is what a repair found and did not repair yet.
+type damage struct {
+	sets   map[*nft.Set]bool // whose rows may be wrong
+	chains bool              // chains of owners may be wrong
+}
+
+// repair repairs damage that verification found. whole reports that only a
+// rewrite repairs it.
+func (k *writer) repair(d *Damage) (whole bool, err error) {
 	now := time.Now()
 	if wait := k.repairs.wait(now); wait > 0 {
-		return fmt.Errorf("%w; the next repair of table %s is in %v", err, k.name(), wait.Round(time.Millisecond))
+		return false, fmt.Errorf("%w; the next repair of table %s is in %v", d, k.name(), wait.Round(time.Millisecond))
 	}
 	k.countRepair(d, now)
+	used, err := ThreadTimeOf(func() (err error) {
+		if whole, err = k.repairStructure(); err == nil && !whole {
+			err = k.scrubber.scrubSome(k)
+		}
+		return err
+	})
+	k.rewriting += used
+	k.repairs.charge(used, time.Now(), k.limits)
+	if d, ok := errors.AsType[*Damage](err); ok {
+		klog.InfoS("Failed to repair a part of the table; writing all of it", "table", k.name(), "err", d)
+		return true, nil
+	}
+	if err == nil && !whole {
+		k.source.Repaired(d)
+	}
+	return whole, err
+}
+
+// repairWhole repairs damage by writing everything.
+func (k *writer) repairWhole(d *Damage) error {
 	k.Distrust(RewriteDamage, d.Error())
-	return k.rewrite()
+	before := k.rewriting
+	err := k.rewrite()
+	k.repairs.charge(k.rewriting-before, time.Now(), k.limits)
+	return err
 }
 
 // countRepair logs and counts a repair.
 func (k *writer) countRepair(d *Damage, now time.Time) {
-	again := k.repairs.add(d.Kind, now, k.seen, k.limits)
-	klog.InfoS("Repairing the table", "table", k.name(), "kind", d.Kind, "reason", d.Error())
+	again := k.repairs.add(d.Kind, now, k.seen)
+	if k.repairs.logs(now) {
+		klog.InfoS("Repairing the table", "table", k.name(), "kind", d.Kind, "reason", d.Error(),
+			"othersSinceLastLogged", k.repairs.quiet)
+		k.repairs.quiet = 0
+	}
 	if again {
-		klog.InfoS("Another program keeps changing the table; is a second service proxy running on this node?",
-			"table", k.name(), "nextRepairAfter", k.repairs.pause)
-		k.monitor.nameOthers(&k.generation.ports, k.source.Blamed)
+		k.generation.nameOthers(k.source.Blamed)
 	}
 }
 
-// maxRowRepairs is the maximum number of rows that are repaired one by one. If
-// more of the rows read at a time are wrong, everything is written.
-const maxRowRepairs = 32
+// repairStructure repairs everything but rows and the chains of owners, and
+// records which of these may be damaged. It ends when it reads a structure that
+// is as it was committed.
+func (k *writer) repairStructure() (whole bool, err error) {
+	was := k.structure
+	found := &damage{sets: make(map[*nft.Set]bool)}
+	for attempt := range maxAttempts {
+		a := audit{state: &k.state, all: true}
+		late := attempt >= lateAttempt
+		err = k.readOnce(late, func() error { return a.readDamage(was, found) })
+		if err == nil && was != nil && a.now.table.Handle != was.table.Handle {
+			return true, nil
+		}
+		if err == nil {
+			k.resetBatch(false)
+			if !k.writeStructure(&a) {
+				return true, nil
+			}
+			if k.batch.Empty() {
+				k.recordStructure(a.now)
+				k.startRepair(found)
+				return false, nil
+			}
+			err = k.commitRepair(late)
+		}
+		if err != nil && !errors.Is(err, nft.ErrGeneration) {
+			return false, err
+		}
+	}
+	return false, err
+}
 
-// repairSome repairs the rows and chains of an owner. The error is a *Damage if
-// everything must be written.
-func (k *writer) repairSome(found []Difference) error {
-	first := &found[0].damage
-	tx := newTransaction(k.batch, k.source, k.have)
-	for _, d := range found {
-		switch d.damage.Kind {
-		case DamagedAffinity:
-			if !slices.Contains(tx.repaired, d.chain) {
-				tx.repaired = append(tx.repaired, d.chain)
-			}
-		case DamagedRow:
-			if d.has.Set != nil {
-				tx.removed = append(tx.removed, taggedRow{Row: d.has})
-			}
-			tx.added = append(tx.added, taggedRow{Row: d.want})
-		default:
-			return first
-		}
-	}
-	if len(tx.added) > maxRowRepairs {
-		return first
-	}
-	if err := k.Verify(); err != nil { // more than these rows may be wrong
-		if other, ok := errors.AsType[*Damage](err); !ok || other.Kind != DamagedRows {
-			return err
-		}
-	}
-	k.resetBatch(false)
-	tx.writeChains(tx.repaired...)
-	if err := tx.writeRows(noFlush); err != nil {
+// readDamage reads the structure, and finds the sets whose rows may be damaged:
+// those that were added since, or that have another number of rows.
+func (a *audit) readDamage(was *structure, found *damage) error {
+	program := a.have.program
+	if err := a.compareStructure(a.have.someChains(a.source, len(a.have.chains))); err != nil || !a.now.exists() {
 		return err
 	}
-	return k.commitRepair(first)
+	found.chains = found.chains || slices.ContainsFunc(a.found, func(d Difference) bool { return d.damage.Kind == DamagedRule })
+	structural := len(a.found)
+	for _, set := range program.Sets {
+		o := object{kindSet, set.Name}
+		has, exists := a.now.objects[o]
+		replaced := was != nil && was.has(o) && was.objects[o].handle != has.handle
+		if !exists || replaced {
+			found.sets[set], found.chains = true, true
+			continue
+		}
+		if err := a.sampleSet(set, has.set.Count); err != nil {
+			return err
+		}
+		if len(a.found) > structural {
+			found.sets[set], a.found = true, a.found[:structural]
+		}
+	}
+	return nil
 }
 
-// commitRepair commits a batch that repairs a part of the table. The error is a
-// *Damage, after which the caller writes everything, if the commit fails, or if
-// another program committed after a repair of a moment ago.
-func (k *writer) commitRepair(d *Damage) error {
-	now := time.Now()
-	if k.repairs.recent(now, k.seen) {
-		return d
+// writeStructure writes what differs in a structure. ok is false if that needs
+// a rewrite.
+func (k *writer) writeStructure(a *audit) (ok bool) {
+	var regular, base []*nft.Chain
+	add := func(chains ...*nft.Chain) {
+		for _, c := range chains {
+			if to := &regular; c.Hook != nil {
+				base = appendNew(base, c)
+			} else {
+				*to = appendNew(regular, c)
+			}
+		}
 	}
-	err := k.commitExpecting()
-	if errors.Is(err, nft.ErrGeneration) {
-		err = k.commitGuarded() // if what verification reads is intact
+	for _, d := range a.found {
+		has, exists := a.now.objects[d.object]
+		switch {
+		case d.damage.Kind == DamagedTable:
+			if !a.now.exists() {
+				return false
+			}
+			k.batch.AddTable(k.have.program.Comment) // resets the flags
+		case d.form != nil:
+			switch form := d.form.(type) {
+			case *nft.Counter:
+				k.batch.AddCounter(form)
+			case *nft.Set:
+				if exists {
+					return false // of another type
+				}
+				k.batch.AddSet(form)
+			case *nft.CtTimeout:
+				add(k.replaceTimeout(form, exists)...)
+			case *nft.Chain:
+				if exists && !sameHook(has.chain.Hook, form.Hook) {
+					k.deleteChain(form.Name)
+				}
+				add(form)
+			}
+		case d.chain != nil:
+			add(d.chain)
+		case d.Kind == Extra:
+			k.deleteChain(d.object.name)
+		}
 	}
-	var other *Damage
-	switch {
-	case errors.As(err, &other):
-		return other
-	case err != nil:
-		klog.InfoS("Failed to repair a part of the table; writing all of it", "table", k.name(), "err", err)
-		return d
+	tx := newTransaction(k.batch, k.source, k.have)
+	tx.writeChains(regular...)
+	tx.writeChains(base...)
+	return true
+}
+
+func appendNew(all []*nft.Chain, c *nft.Chain) []*nft.Chain {
+	if slices.ContainsFunc(all, func(o *nft.Chain) bool { return o.Name == c.Name }) {
+		return all
 	}
-	k.countRepair(d, now)
-	k.source.Repaired(d)
-	k.verified = -1 // the next Check counts the rows: there may be another one in place of a lost one
-	return nil
+	return append(all, c)
+}
+
+// sameHook reports whether base chains differ in their policies at most.
+func sameHook(a, b *nft.Hook) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	policy := *a
+	policy.Drop = b.Drop
+	return policy.Equal(b)
+}
+
+func (k *writer) deleteChain(name string) {
+	k.batch.FlushChain(name)
+	k.batch.DeleteChain(name)
+}
+
+// replaceTimeout writes an object `ct timeout`, and returns the chains that
+// refer to it, whose rules must be written again.
+func (k *writer) replaceTimeout(c *nft.CtTimeout, exists bool) (chains []*nft.Chain) {
+	for _, chain := range k.have.program.Chains {
+		if refersTo(chain, c) {
+			chains = append(chains, chain)
+			k.batch.AddChain(chain)
+			k.batch.FlushChain(chain.Name)
+		}
+	}
+	if exists {
+		k.batch.DeleteCtTimeout(c.Name)
+	}
+	k.batch.AddCtTimeout(c)
+	return chains
+}
+
+// commitRepair commits a batch of a repair. Unless it is late, it expects that
+// no other program committed since the repair read the table: what a repair
+// writes is right in any case, but a row may not be there any more.
+func (k *writer) commitRepair(late bool) error {
+	if !late {
+		return k.commitExpecting()
+	}
+	k.batch.Expect(0)
+	return k.generation.exclude(k.commit) // other programs' commits are detected later
+}
+
+// startRepair records damage that remains, and begins to compare it with what
+// was committed.
+func (k *writer) startRepair(found *damage) {
+	if k.damaged != nil {
+		for set := range k.damaged.sets {
+			found.sets[set] = true
+		}
+		found.chains = found.chains || k.damaged.chains
+	}
+	k.damaged, k.verified = found, -1
+	k.scrubber.restart()
+}
+
+// repairRows repairs rows and chains that were just compared. If another
+// program committed since, and the repair is not late, the error is
+// nft.ErrGeneration.
+func (k *writer) repairRows(found []Difference, late bool) error {
+	first := found[0].damage
+	if n := len(found) - 1; n > 0 {
+		first.What = fmt.Sprintf("%s, and %d other changes", first.What, n)
+	}
+	k.resetBatch(false)
+	tx := newTransaction(k.batch, k.source, k.have)
+	seen := make(map[rowKey]bool, len(found)) // several owners can have a row
+	var chains []*nft.Chain
+	var added []nft.Row
+	for _, d := range found {
+		key := rowKey{d.want.Set, d.want.Key}
+		switch {
+		case d.damage.Kind == DamagedAffinity:
+			chains = appendNew(chains, d.chain)
+		case d.damage.Kind != DamagedRow && d.damage.Kind != DamagedRows:
+			return &first // of the structure
+		case d.Kind == Extra:
+			k.batch.DeleteRow(d.has)
+		case !seen[key]:
+			if seen[key] = true; d.has.Set != nil {
+				k.batch.DeleteRow(d.has)
+			}
+			added = append(added, d.want)
+		}
+	}
+	tx.writeChains(chains...)
+	for _, r := range added {
+		k.batch.AddRow(r)
+	}
+	err := k.commitRepair(late)
+	if failureOf(err).isOfMessage() && failureOf(err) != failureTransient && err != nil {
+		klog.InfoS("Failed to repair rows", "table", k.name(), "err", err)
+		return &first
+	}
+	if err == nil && k.damaged == nil {
+		k.countRepair(&first, time.Now())
+		k.source.Repaired(&first)
+		k.verified = -1 // the next Check counts the rows: there may be another one in place of a lost one
+	}
+	return err
 }

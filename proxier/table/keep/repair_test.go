@@ -7,15 +7,17 @@ import (
 )
 
 // The first repair does not wait. If another program changes the table
-// repeatedly, the repairs wait longer and longer, up to a limit, until the
+// repeatedly, large repairs wait longer and longer, up to a limit, until the
 // changes end.
-func TestPauseOfRepairs(t *testing.T) {
+func TestPauseOfLargeRepairs(t *testing.T) {
 	r := repairs{count: make(map[DamageKind]int)}
 	limits := DefaultLimits()
 	now, foreign := time.Unix(1000, 0), 1
 	add := func(name string, wantAgain bool, wantWait time.Duration) {
 		t.Helper()
-		again := r.add(DamagedTable, now, foreign, &limits)
+		again := r.add(DamagedTable, now, foreign)
+		r.charge(limits.FreeRepair, now, &limits) // in two steps
+		r.charge(time.Millisecond, now, &limits)
 		if wait := r.wait(now); again != wantAgain || wait != wantWait {
 			t.Errorf("%s: got again %v, wait %v; want %v, %v", name, again, wait, wantAgain, wantWait)
 		}
@@ -31,8 +33,43 @@ func TestPauseOfRepairs(t *testing.T) {
 	}
 	now = now.Add(r.wait(now))
 	add("no other program committed since the last repair", false, 0)
-	r.pause = limits.LastPause
 	now = now.Add(limits.LastPause + calmTime)
 	foreign++
 	add("the last repair was long ago", false, 0)
+}
+
+// Small repairs do not wait, unless they take more than their share of the CPU
+// time.
+func TestPauseOfSmallRepairs(t *testing.T) {
+	r := repairs{count: make(map[DamageKind]int)}
+	limits := DefaultLimits()
+	begin := time.Unix(1000, 0)
+	now, cost := begin, 5*time.Millisecond
+	for foreign := range 1000 {
+		r.add(DamagedRule, now, foreign)
+		r.charge(cost, now, &limits)
+		if wait := r.wait(now); foreign < 4 && wait > 0 {
+			t.Errorf("repair %d waits for %v", foreign, wait)
+		}
+		now = now.Add(max(time.Millisecond, r.wait(now)))
+	}
+	used, most := 1000*cost, now.Sub(begin)/repairShare+limits.FreeRepair+cost
+	if used > most || used < most/2 {
+		t.Errorf("got %v of CPU time in %v, want at most %v", used, now.Sub(begin), most)
+	}
+}
+
+// One repair in a second is logged.
+func TestLoggedRepairs(t *testing.T) {
+	var r repairs
+	now, logged := time.Unix(1000, 0), 0
+	for range 100 {
+		if r.logs(now) {
+			logged++
+		}
+		now = now.Add(100 * time.Millisecond)
+	}
+	if logged != 10 || r.quiet != 90 {
+		t.Errorf("got %d logged repairs, %d others; want 10, 90", logged, r.quiet)
+	}
 }

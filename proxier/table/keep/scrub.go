@@ -1,13 +1,24 @@
 package keep
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/nft"
 )
 
-// scrubber finds what verification does not find: single rows that were deleted
-// or changed. After another program committed, it compares the rows and chains
-// of all owners, a few at a time, and before them everything else.
+// scrubber compares everything with what was committed, in passes of short
+// steps, each in one generation, and repairs what differs. A pass has one of two
+// purposes:
+//
+//   - After another program committed, it finds what verification does not find:
+//     single rows that were deleted or changed. It rests after each step.
+//   - After verification found damage, it repairs the rows of the damaged sets,
+//     with larger steps and without rests.
 type scrubber struct {
 	audit // owners is nil between two passes
 	// began is link.seen at the beginning of the present pass.
@@ -18,22 +29,31 @@ type scrubber struct {
 
 // Limits of verifications and of the scrubber.
 const (
-	// maxScrubRows is the maximum number of rows that are read at a time.
-	maxScrubRows = 2 * maxRowRepairs
+	// maxScrubRows is the maximum number of rows that are read at a time,
+	// maxRepairRows that in a repair: about 20 ms.
+	maxScrubRows  = 64
+	maxRepairRows = 4096
+	// maxListedRows is the number of rows of a set up to which extra rows are
+	// found. The kernel takes quadratic time to list a set: 0.4 s for 100,000.
+	maxListedRows = 1 << 16
 	// verifyShare limits the CPU time of verifications, for one family, to
 	// 1/400 of a core, unless that takes longer rests than longestRest.
 	verifyShare = 400
 	longestRest = 300 * time.Millisecond
 )
 
-// scrub reads some rows if another program committed since the last pass, and
-// repairs those that differ. The error is a *Damage if everything must be
-// written.
+// scrub makes a step of a pass, if one is due. The error is a *Damage if only
+// the structure shows how to repair it.
 func (s *scrubber) scrub(k *writer) error {
-	if s.isDone() || time.Now().Before(s.rest) {
+	if s.isDone() || s.damaged == nil && time.Now().Before(s.rest) {
 		return nil
 	}
+	repairs := s.damaged != nil
 	used, err := ThreadTimeOf(func() error { return s.scrubSome(k) })
+	if repairs {
+		k.repairs.charge(used, time.Now(), k.limits)
+		return err
+	}
 	s.rest = time.Now().Add(s.pause(used, k.limits))
 	s.checked = 0
 	return err
@@ -41,45 +61,132 @@ func (s *scrubber) scrub(k *writer) error {
 
 // isDone reports whether everything was compared, or written, since another
 // program last committed.
-func (s *scrubber) isDone() bool { return s.owners == nil && s.scrubbed == s.seen }
+func (s *scrubber) isDone() bool { return s.owners == nil && s.damaged == nil && s.scrubbed == s.seen }
+
+// restart makes the next step begin a pass.
+func (s *scrubber) restart() { s.audit = audit{state: s.state} }
 
 // pause returns the rest after a step that used CPU time.
 func (s *scrubber) pause(used time.Duration, l *Limits) time.Duration {
 	return min((s.checked+used)*l.CheckShare, used*l.ScrubShare)
 }
 
-// scrubSome begins a pass if there is none, and continues it: with up to
-// maxScrubRows rows, or the chains of one owner.
+// scrubSome begins a pass if there is none, and continues it.
 func (s *scrubber) scrubSome(k *writer) error {
 	if s.owners == nil {
 		s.began, s.audit = k.seen, audit{state: &k.state}
-		if err := s.step(k, s.program); err != nil {
+		if err := s.step(k, s.begin); err != nil {
 			return err
 		}
-		s.owners = slices.Collect(k.source.Owners(false))
+		s.owners = slices.AppendSeq(make([]Owner, 0, 1), k.source.Owners(false))
 	}
-	for s.left = maxScrubRows; s.left > 0 && len(s.owners) > 0; {
-		if err := s.step(k, s.owner); err != nil {
+	if err := s.step(k, s.some); err != nil || len(s.owners) > 0 {
+		return err
+	}
+	if s.damaged != nil {
+		if err := s.step(k, s.extraRows); err != nil {
 			return err
 		}
+		k.damaged, k.verified = nil, -1 // the next Check verifies everything
+	} else {
+		s.scrubbed = s.began
 	}
-	if len(s.owners) == 0 {
-		s.owners, s.scrubbed = nil, s.began
+	s.owners = nil
+	return nil
+}
+
+// begin compares what no owner has.
+func (s *scrubber) begin() error {
+	if s.damaged != nil {
+		return s.compareRows("", s.onlyDamaged(s.have.ownRows(s.source)))
+	}
+	return s.program()
+}
+
+// some compares the next owners, as many as the step may.
+func (s *scrubber) some() error {
+	for s.left > 0 && len(s.owners) > 0 {
+		if err := s.owner(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// step repairs what a step of the audit finds. After an error, the step is
-// repeated.
-func (s *scrubber) step(k *writer, step func() error) error {
+// step compares something, and repairs what differs, in one generation. If
+// another program commits meanwhile, it tries again with fewer rows, and after
+// lateAttempt failures not in one generation.
+func (s *scrubber) step(k *writer, compare func() error) error {
+	rows := maxScrubRows
+	if s.damaged != nil {
+		rows = maxRepairRows
+	}
 	before := s.audit
-	s.found = nil
-	err := k.generation.exclude(step)
-	if err == nil && len(s.found) > 0 {
-		err = k.repairSome(s.found)
-	}
-	if err != nil {
+	for attempt := range maxAttempts {
+		late := attempt >= lateAttempt
+		err := k.readOnce(late, func() error {
+			s.audit = before
+			s.found, s.left = nil, max(1, rows>>attempt)
+			return compare()
+		})
+		if err == nil && len(s.found) > 0 {
+			err = k.repairRows(s.found, late)
+		}
+		if err == nil {
+			return nil
+		}
 		s.audit = before
+		if !errors.Is(err, nft.ErrGeneration) {
+			return err
+		}
 	}
-	return err
+	return fmt.Errorf("compare table %s: %w, %d times in a row", s.name(), nft.ErrGeneration, maxAttempts)
+}
+
+// extraRows finds rows of damaged sets that were not committed, if the kernel
+// has more rows than it should have. Those of a large set stay: nothing leads
+// to them, and an owner that needs such a key replaces the row.
+func (s *scrubber) extraRows() error {
+	sets, err := s.kernel.Sets(s.have.program)
+	if err != nil {
+		return err
+	}
+	for set := range s.damaged.sets {
+		i := slices.IndexFunc(sets, func(f nft.FoundSet) bool { return f.Name == set.Name })
+		if i < 0 || sets[i].Count <= s.have.counts[set] {
+			continue
+		}
+		if extra := sets[i].Count - s.have.counts[set]; sets[i].Count > maxListedRows {
+			s.have.extra[set] = extra
+			klog.InfoS("Another program added rows to a large set; they stay until a rewrite", "table", s.name(),
+				"set", set.Name, "rows", extra)
+			continue
+		}
+		found, err := s.kernel.Rows(s.have.program, set)
+		if err != nil {
+			return err
+		}
+		s.compareExtra(set, found)
+	}
+	return nil
+}
+
+// compareExtra finds the rows of a set that were not committed.
+func (s *scrubber) compareExtra(set *nft.Set, found []nft.Row) {
+	extra := make(map[nft.Tuple]nft.Row, len(found))
+	for _, r := range found {
+		extra[r.Key] = r
+	}
+	for rows := range s.have.allRows(s.source) {
+		for _, r := range rows {
+			if r.Set == set {
+				delete(extra, r.Key)
+			}
+		}
+	}
+	for _, r := range extra {
+		d := Difference{Kind: Extra, Object: "row " + r.String(), has: r}
+		d.damage = Damage{DamagedRows, d.Object + " was added"}
+		s.found = append(s.found, d)
+	}
 }

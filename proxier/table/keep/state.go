@@ -19,8 +19,10 @@ type state struct {
 	// that the scrubber compared.
 	structure *structure
 	rules     ruleIDs
-	verified  int // link.seen at the last verification
-	scrubbed  int // link.seen when the scrubber began its last complete pass, or at the last rewrite
+	verified  int     // link.seen at the last verification
+	suspect   bool    // a verification after a commit failed
+	damaged   *damage // nil unless a repair of rows is under way
+	scrubbed  int     // link.seen when the scrubber began its last complete pass, or at the last rewrite
 }
 
 // isVerified reports whether no other program committed between the last

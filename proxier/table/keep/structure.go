@@ -160,7 +160,7 @@ func (s *structure) compareObject(want wantedObject, before *structure) (d Diffe
 	if exists && !replaced && want.matches(&has) {
 		return d, false
 	}
-	d = Difference{Kind: Changed, Object: want.String(), object: want.object}
+	d = Difference{Kind: Changed, Object: want.String(), object: want.object, form: want.form}
 	d.damage.Kind = [...]DamageKind{DamagedSet, DamagedCounter, DamagedTimeout, DamagedChain}[want.kind]
 	switch {
 	case !exists:

@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -57,7 +58,14 @@ func (k *writer) update(owners, held []Owner) (err error) {
 		case stepIsolate:
 			isolate = true // to find out which owner has the refused row
 		case stepRepair:
-			return k.repaired(err)
+			d, _ := errors.AsType[*Damage](err)
+			whole, errRepair := k.repair(d)
+			if whole {
+				return k.repairWhole(d)
+			}
+			if errRepair != nil {
+				return errRepair
+			}
 		case stepDoubt:
 			k.Distrust(RewriteFailure, "an update failed")
 			return k.rewriteAfter(err)

@@ -36,27 +36,41 @@ func (s *state) Verify() error {
 	if len(a.found) > 0 {
 		return &a.found[0].damage
 	}
-	s.verified = s.seen
+	s.verified, s.suspect = s.seen, false
+	if s.structure == nil {
+		s.recordStructure(a.now)
+	}
 	return nil
 }
 
-// sampleRows compares the number of rows of each set. If the kernel does not
-// report it, it reads a few rows, to find sets that were flushed.
+// sampleRows compares the number of rows of each set that is not being repaired.
 func (a *audit) sampleRows() error {
 	for _, set := range a.have.program.Sets {
-		has, want := a.now.objects[object{kindSet, set.Name}].set.Count, a.have.counts[set]
-		if has >= 0 && has != want {
-			what := fmt.Sprintf("set %s has %d rows, not %d", set.Name, has, want)
-			a.found = []Difference{{damage: Damage{What: what}}}
-		} else if has < 0 {
-			if err := a.compareRows("", a.have.samplesOf(a.source, set)); err != nil {
-				return err
-			}
+		if a.damaged != nil && a.damaged.sets[set] {
+			continue
 		}
-		if len(a.found) > 0 {
-			a.found[0].damage.Kind = DamagedRows
-			break
+		count := a.now.objects[object{kindSet, set.Name}].set.Count
+		if err := a.sampleSet(set, count); err != nil || len(a.found) > 0 {
+			return err
 		}
+	}
+	return nil
+}
+
+// sampleSet compares the number of rows of a set. If the kernel does not report
+// it, it reads a few rows, to find out whether the set was flushed.
+func (a *audit) sampleSet(set *nft.Set, has int) error {
+	before := len(a.found)
+	if want := a.have.counts[set] + a.have.extra[set]; has >= 0 && has != want {
+		what := fmt.Sprintf("set %s has %d rows, not %d", set.Name, has, want)
+		a.found = append(a.found, Difference{damage: Damage{What: what}})
+	} else if has < 0 {
+		if err := a.compareRows("", a.have.samplesOf(a.source, set)); err != nil {
+			return err
+		}
+	}
+	for i := range a.found[before:] {
+		a.found[before+i].damage.Kind = DamagedRows
 	}
 	return nil
 }
@@ -97,15 +111,20 @@ func (s *state) observe(tx *transaction, program bool) error {
 		err = &a.found[0].damage
 	}
 	if err != nil {
-		err = fmt.Errorf("verify table %s after writing it: %w", s.name(), err)
-		s.Distrust(RewriteFailure, err.Error())
-		return err
+		s.suspect, s.verified = true, -1 // the next verification finds the damage
+		return fmt.Errorf("verify table %s after writing it: %w", s.name(), err)
 	}
-	for _, o := range a.now.extra(s.have.structure(s.source, false)) {
-		delete(a.now.objects, o) // it can be deleted, and added again
-	}
-	s.structure = a.now
+	s.recordStructure(a.now)
 	return nil
+}
+
+// recordStructure records the structure with which the next verification
+// compares, without objects that can be deleted and added again.
+func (s *state) recordStructure(now *structure) {
+	for _, o := range now.extra(s.have.structure(s.source, false)) {
+		delete(now.objects, o)
+	}
+	s.structure = now
 }
 
 // commitGuarded commits the batch if the table is as it was committed. If

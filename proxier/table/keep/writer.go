@@ -9,10 +9,10 @@ type writer struct {
 	queue          queue
 	unsynced       bool          // something was touched since the last sync that succeeded
 	programChanged bool          // since it was written
-	rewriting      time.Duration // CPU time of all rewrites
+	rewriting      time.Duration // CPU time of all rewrites and repairs
 	failures       int           // updates in a row that failed without an owner that can be held back
 	repairs        repairs
-	monitor        monitor
+	scrubber       scrubber
 	buffers        rowBuffers
 }
 
@@ -91,9 +91,10 @@ type Limits struct {
 	// the table. The kernel can stall while a map grows within one huge
 	// transaction.
 	ColdBytes int
-	// FirstPause is the shortest pause between two repairs while another
-	// program keeps changing the table, LastPause the longest one.
-	FirstPause, LastPause time.Duration
+	// FreeRepair is the CPU time of a repair above which it is large. FirstPause
+	// is the shortest pause after a large repair while another program keeps
+	// changing the table, LastPause the longest one.
+	FreeRepair, FirstPause, LastPause time.Duration
 	// CheckShare limits the CPU time of verifications and of the scrubber, for
 	// one table, to 1/CheckShare of a core. While verifications take more, the
 	// scrubber has 1/ScrubShare.
@@ -105,6 +106,6 @@ func DefaultLimits() Limits {
 	return Limits{
 		PartCost: 20_000, HeavyCost: 4096, PartTime: 10 * time.Millisecond, Time: 20 * time.Millisecond,
 		Spread: 5 * time.Millisecond, Burst: time.Second, FirstRetry: 100 * time.Millisecond, ColdBytes: 1200 << 10,
-		FirstPause: 250 * time.Millisecond, LastPause: 10 * time.Second, CheckShare: 250, ScrubShare: 1000,
+		FreeRepair: 20 * time.Millisecond, FirstPause: 250 * time.Millisecond, LastPause: 10 * time.Second, CheckShare: 250, ScrubShare: 1000,
 	}
 }
