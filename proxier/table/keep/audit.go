@@ -22,6 +22,7 @@ type audit struct {
 	want  func(Owner) Content
 	found []Difference // in the present step
 	now   *structure   // as it was last read
+	only  *damage      // nil for everything
 	// left is the number of rows, or objects that take as long, that the
 	// present step may still compare, compared the number of rows that it has
 	// compared.
@@ -142,21 +143,19 @@ func (a *audit) begin(owner string, kept *Kept) error {
 	if a.content == nil {
 		return nil
 	}
-	a.rows = a.content.Rows(nil)
-	if a.damaged != nil && a.want == nil {
+	if a.only == nil || len(a.only.sets) > 0 {
+		a.rows = a.content.Rows(nil)
+	}
+	if a.only != nil {
 		a.left -= len(a.rows) / computedRows
-		if a.rows = a.onlyDamaged(a.rows); !a.damaged.chains {
-			return nil
-		}
+		a.rows = a.only.rows(a.rows)
 	}
 	names := a.content.ChainNames()
+	if a.only != nil && !a.only.chains {
+		return nil
+	}
 	a.left -= len(names) * chainCost
 	return a.chains(DamagedAffinity, owner, names, a.content.Chains)
-}
-
-// onlyDamaged returns the rows of damaged sets.
-func (a *audit) onlyDamaged(rows []nft.Row) []nft.Row {
-	return slices.DeleteFunc(rows, func(r nft.Row) bool { return !a.damaged.sets[r.Set] })
 }
 
 const (
@@ -228,6 +227,18 @@ func (a *audit) compareRules(kind DamageKind, owner string, c *nft.Chain) (same 
 // read together.
 func (a *audit) compareRows(owner string, rows []nft.Row) error {
 	a.left, a.compared = a.left-len(rows), a.compared+len(rows)
+	return a.eachSet(rows, func(want, found []nft.Row) {
+		for i, r := range found {
+			if !r.Matches(want[i]) {
+				a.found = append(a.found, wrongRow(owner, want[i], r))
+			}
+		}
+	})
+}
+
+// eachSet reads rows by key. It calls a function for the rows of a list that
+// follow each other and belong to one set.
+func (a *audit) eachSet(rows []nft.Row, each func(want, found []nft.Row)) error {
 	for len(rows) > 0 {
 		n := 1
 		for n < len(rows) && rows[n].Set == rows[0].Set {
@@ -237,14 +248,17 @@ func (a *audit) compareRows(owner string, rows []nft.Row) error {
 		if err != nil {
 			return err
 		}
-		for i, r := range found {
-			if !r.Matches(rows[i]) {
-				a.found = append(a.found, wrongRow(owner, rows[i], r))
-			}
-		}
+		each(rows[:n], found)
 		rows = rows[n:]
 	}
 	return nil
+}
+
+// addExtra records a row that was not committed.
+func (a *audit) addExtra(r nft.Row) {
+	d := Difference{Kind: Extra, Object: "row " + r.String(), has: r}
+	d.damage = Damage{DamagedRows, d.Object + " was added"}
+	a.found = append(a.found, d)
 }
 
 // wrongRow returns the difference of a row that was deleted or changed.

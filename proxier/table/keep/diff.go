@@ -133,7 +133,7 @@ func (d *Diff) run() error {
 	return nil
 }
 
-func (d *Diff) addExtra(object string) {
+func (d *Diff) addExtraObject(object string) {
 	d.found = append(d.found, Difference{Kind: Extra, Object: object})
 }
 
@@ -188,7 +188,7 @@ func (d *Diff) listSet(set *nft.Set) (err error) {
 		return err
 	}
 	if extra := count - (want - d.missing[set.Name]); count >= 0 && extra > 0 {
-		d.addExtra(fmt.Sprintf("%d rows of set %s, which is too large to list them", extra, set.Name))
+		d.addExtraObject(fmt.Sprintf("%d rows of set %s, which is too large to list them", extra, set.Name))
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func (d *Diff) lookUp(rows []nft.Row) error {
 	now, err := d.kernel.FindRows(d.have.program, extra)
 	for _, r := range now {
 		if r.Set != nil {
-			d.addExtra("row " + r.String())
+			d.addExtraObject("row " + r.String())
 		}
 	}
 	return err

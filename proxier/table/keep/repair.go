@@ -3,6 +3,7 @@ package keep
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -24,6 +25,11 @@ import (
 type damage struct {
 	sets   map[*nft.Set]bool // whose rows may be wrong
 	chains bool              // chains of owners may be wrong
+}
+
+// rows returns the rows of damaged sets.
+func (d *damage) rows(all []nft.Row) []nft.Row {
+	return slices.DeleteFunc(all, func(r nft.Row) bool { return !d.sets[r.Set] })
 }
 
 // repair repairs damage that verification found. whole reports that only a
@@ -244,6 +250,82 @@ func (k *writer) startRepair(found *damage) {
 	}
 	k.damaged, k.verified = found, -1
 	k.scrubber.restart()
+}
+
+// repairDifferences calls a function that finds differences by an audit, and
+// repairs them, in one generation. If another program commits meanwhile, it
+// tries again with fewer rows, and after lateAttempt failures not in one
+// generation. It returns the number of differences.
+func (k *writer) repairDifferences(a *audit, rows int, compare func() error) (found int, err error) {
+	before := *a
+	for attempt := range maxAttempts {
+		late := attempt >= lateAttempt
+		err := k.readOnce(late, func() error {
+			*a = before
+			a.found, a.left = nil, max(1, rows>>attempt)
+			return compare()
+		})
+		if err == nil && len(a.found) > 0 {
+			err = k.repairRows(a.found, late)
+		}
+		if err == nil {
+			return len(a.found), nil
+		}
+		*a = before
+		if !errors.Is(err, nft.ErrGeneration) {
+			return 0, err
+		}
+	}
+	return 0, fmt.Errorf("compare table %s: %w, %d times in a row", k.name(), nft.ErrGeneration, maxAttempts)
+}
+
+// repairOwners repairs the rows and chains of owners that have a conflict: the
+// kernel has other ones than were committed, or rows of other programs with
+// keys that an owner needs. found is false if there are none.
+func (k *writer) repairOwners(owners []Owner) (found bool, err error) {
+	a := audit{state: &k.state}
+	n, err := k.repairDifferences(&a, math.MaxInt, func() error {
+		for a.owners = owners; len(a.owners) > 0; {
+			if err := a.owner(); err != nil {
+				return err
+			}
+		}
+		for _, o := range owners {
+			if err := a.takenKeys(o); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return n > 0, err
+}
+
+// takenKeys finds rows in the kernel that were not committed, with keys that an
+// owner needs.
+func (a *audit) takenKeys(o Owner) error {
+	have := o.Kept().have
+	next, err := a.source.Content(o, have, false)
+	if err != nil {
+		return nil // it is refused
+	}
+	ours := make(map[rowKey]bool)
+	record := func(c Content) {
+		for _, r := range rowsOf(nil, c) {
+			ours[rowKey{r.Set, r.Key}] = true
+		}
+	}
+	record(have)
+	a.source.Together(o, func(other Owner, _ bool) { record(other.Kept().have) })
+	needed := slices.DeleteFunc(rowsOf(nil, next), func(r nft.Row) bool {
+		return ours[rowKey{r.Set, r.Key}] || a.source.Shared(r.Set)
+	})
+	return a.eachSet(needed, func(wanted, found []nft.Row) {
+		for _, r := range found {
+			if r.Set != nil {
+				a.addExtra(r)
+			}
+		}
+	})
 }
 
 // repairRows repairs rows and chains that were just compared. If another

@@ -1,8 +1,6 @@
 package keep
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -74,7 +72,7 @@ func (s *scrubber) pause(used time.Duration, l *Limits) time.Duration {
 // scrubSome begins a pass if there is none, and continues it.
 func (s *scrubber) scrubSome(k *writer) error {
 	if s.owners == nil {
-		s.began, s.audit = k.seen, audit{state: &k.state}
+		s.began, s.audit = k.seen, audit{state: &k.state, only: k.damaged}
 		if err := s.step(k, s.begin); err != nil {
 			return err
 		}
@@ -97,8 +95,8 @@ func (s *scrubber) scrubSome(k *writer) error {
 
 // begin compares what no owner has.
 func (s *scrubber) begin() error {
-	if s.damaged != nil {
-		return s.compareRows("", s.onlyDamaged(s.have.ownRows(s.source)))
+	if s.only != nil {
+		return s.compareRows("", s.only.rows(s.have.ownRows(s.source)))
 	}
 	return s.program()
 }
@@ -113,34 +111,14 @@ func (s *scrubber) some() error {
 	return nil
 }
 
-// step compares something, and repairs what differs, in one generation. If
-// another program commits meanwhile, it tries again with fewer rows, and after
-// lateAttempt failures not in one generation.
+// step makes a step of the pass.
 func (s *scrubber) step(k *writer, compare func() error) error {
 	rows := maxScrubRows
 	if s.damaged != nil {
 		rows = maxRepairRows
 	}
-	before := s.audit
-	for attempt := range maxAttempts {
-		late := attempt >= lateAttempt
-		err := k.readOnce(late, func() error {
-			s.audit = before
-			s.found, s.left = nil, max(1, rows>>attempt)
-			return compare()
-		})
-		if err == nil && len(s.found) > 0 {
-			err = k.repairRows(s.found, late)
-		}
-		if err == nil {
-			return nil
-		}
-		s.audit = before
-		if !errors.Is(err, nft.ErrGeneration) {
-			return err
-		}
-	}
-	return fmt.Errorf("compare table %s: %w, %d times in a row", s.name(), nft.ErrGeneration, maxAttempts)
+	_, err := k.repairDifferences(&s.audit, rows, compare)
+	return err
 }
 
 // extraRows finds rows of damaged sets that were not committed, if the kernel
@@ -185,8 +163,6 @@ func (s *scrubber) compareExtra(set *nft.Set, found []nft.Row) {
 		}
 	}
 	for _, r := range extra {
-		d := Difference{Kind: Extra, Object: "row " + r.String(), has: r}
-		d.damage = Damage{DamagedRows, d.Object + " was added"}
-		s.found = append(s.found, d)
+		s.addExtra(r)
 	}
 }

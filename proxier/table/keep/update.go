@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -101,10 +102,11 @@ func (k *writer) commitChains(update *transaction, isolate bool) (committed bool
 }
 
 // finishHeld is called after an update that may have held back owners. It
-// writes everything if the kernel has other rows or chains than were committed.
+// solves conflicts: the kernel has other rows or chains than were committed.
 func (k *writer) finishHeld() error {
-	now, held := time.Now(), 0
-	var first, conflict Owner
+	held := 0
+	var first Owner
+	var conflicts []Owner
 	for o := range k.failing {
 		kept := o.Kept()
 		if !kept.trouble.waits() || kept.pending {
@@ -114,8 +116,8 @@ func (k *writer) finishHeld() error {
 		if first == nil || o.String() < first.String() {
 			first = o
 		}
-		if kept.trouble.conflict && (conflict == nil || o.String() < conflict.String()) {
-			conflict = o
+		if kept.trouble.conflict {
+			conflicts = append(conflicts, o)
 		}
 	}
 	if held == 0 {
@@ -123,12 +125,32 @@ func (k *writer) finishHeld() error {
 	}
 	klog.V(2).InfoS("Changes are held back", "table", k.name(), "count", held,
 		"first", first, "why", first.Kept().trouble.why)
-	if conflict == nil || k.repairs.wait(now) > 0 {
+	if len(conflicts) == 0 || k.repairs.wait(time.Now()) > 0 {
 		return nil
 	}
-	why := conflict.Kept().trouble.why
-	k.countRepair(&Damage{DamagedRow, why}, now)
-	return k.rewriteAfter(fmt.Errorf("%s is held back: %s", conflict, why))
+	slices.SortFunc(conflicts, func(a, b Owner) int { return strings.Compare(a.String(), b.String()) })
+	return k.solveConflicts(conflicts)
+}
+
+// solveConflicts repairs the rows of owners that are held back because of
+// conflicts, and writes the owners again. If nothing was damaged, everything is
+// written.
+func (k *writer) solveConflicts(owners []Owner) error {
+	first := owners[0]
+	why := first.Kept().trouble.why
+	found, err := k.repairOwners(owners)
+	switch _, damaged := errors.AsType[*Damage](err); {
+	case err != nil && !damaged:
+		return err
+	case found:
+		for _, o := range owners {
+			o.Kept().trouble.instead, o.Kept().trouble.conflict = theWanted, false
+			k.Touch(o)
+		}
+		return k.updateInParts()
+	}
+	k.countRepair(&Damage{DamagedRow, why}, time.Now())
+	return k.rewriteAfter(fmt.Errorf("%s is held back: %s", first, why))
 }
 
 // rewriteAfter writes everything after an update failed. If that fails, too,
