@@ -141,3 +141,27 @@ func (r *Ruleset) NumberOf(set *nft.Set, key nft.Tuple) uint32 {
 	}
 	return classIn(key).number()
 }
+
+// IsIndexed reports whether the keys of a set end with the index of a target.
+func (r *Ruleset) IsIndexed(set *nft.Set) bool {
+	l := r.layout
+	return set == l.vips.targets || set == l.nodePorts.targets || set == l.portTargets
+}
+
+// After returns the keys of targets that a row leads to: the first targets of a
+// frontend, or the target after another one.
+func (r *Ruleset) After(row nft.Row) []nft.Row {
+	for _, d := range []*dispatchSets{&r.layout.vips, &r.layout.nodePorts} {
+		if row.Set == d.classes {
+			return []nft.Row{
+				{Set: d.targets, Key: row.Key.Integer(firstIndex)}, {Set: d.targets, Key: row.Key.Integer(allIndex)},
+			}
+		}
+	}
+	if key := row.Key.Bytes(); r.IsIndexed(row.Set) && len(key) >= 4 {
+		n := len(key) - 4
+		next := binary.NativeEndian.Uint32(key[n:]) + 1
+		return []nft.Row{{Set: row.Set, Key: nft.Tuple{}.Raw(key[:n]).Integer(next)}}
+	}
+	return nil
+}

@@ -88,7 +88,7 @@ func (a *answers) answerSteps(e *engine) map[string]any {
 		"rows": e.rows, "row-count": e.rowCount, "differences": e.differences,
 		"listing": e.listing, "reference": e.reference,
 		"removed": a.since("removed", func() []int { return []int{a.removed} }),
-		"failed":  a.since("failed", func() []int { return []int{e.failed.updates, e.failed.rewrites} }),
+		"failed":  a.since("failed", func() []int { return []int{e.failed} }),
 		"commits": a.since("commits", func() []int { return []int{e.commits} }),
 		"parts":   e.ask(func(*table.Table, *table.Stats) string { return strings.Join(a.parts, ", ") }),
 		"targets": a.ofPlans(func(p *ruleset.Plan) (lines []string) {

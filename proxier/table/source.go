@@ -227,6 +227,16 @@ func (s source) ChainOf(r nft.Row) (id uint32, ok bool) {
 // Chain implements keep.Source.
 func (s source) Chain(id uint32) (*nft.Chain, nft.Row) { return s.t.rules.Balancer(ruleset.Class(id)) }
 
+// HasStableChains implements keep.Source. Another process can give the number of
+// a service port to another one.
+func (s source) HasStableChains(c keep.Content) bool { return planOf(c).Number == 0 }
+
+// IsIndexed implements keep.Source.
+func (s source) IsIndexed(set *nft.Set) bool { return s.t.rules.IsIndexed(set) }
+
+// After implements keep.Source.
+func (s source) After(r nft.Row) []nft.Row { return s.t.rules.After(r) }
+
 // Synced implements keep.Source.
 func (s source) Synced(r keep.SyncResult) {
 	if o := s.t.config.Observer; o != nil {

@@ -147,6 +147,15 @@ func (l *link) commitUnless(changed func() error) error {
 // the outcome is unknown, the table is in doubt, and the commit is foreign when
 // it is found: it may be a commit of another program.
 func (l *link) commitExpecting() error {
+	return l.commitThen(func(expected uint32) error {
+		l.generation.advance(expected)
+		return nil
+	})
+}
+
+// commitThen is commitExpecting with a function that records the generation
+// after the commit, of which it gets the one before.
+func (l *link) commitThen(record func(expected uint32) error) error {
 	g := l.generation
 	defer g.end(g.begin())
 	expected, foreign := g.state()
@@ -158,7 +167,7 @@ func (l *link) commitExpecting() error {
 	err := l.commit()
 	switch {
 	case err == nil:
-		g.advance(expected)
+		return record(expected)
 	case errors.Is(err, nft.ErrUnknownOutcome) && l.doubt == "":
 		l.Distrust(RewriteFailure, "the outcome of a transaction is unknown")
 	case errors.Is(err, nft.ErrGeneration):

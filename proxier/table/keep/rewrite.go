@@ -37,7 +37,10 @@ func (k *writer) rewriteAgain() (err error) {
 	isolate := false
 	for range maxAttempts {
 		var tx *transaction
-		if tx, err = k.tryRewrite(isolate); err == nil {
+		if tx, err = k.adopt(isolate); tx == nil && err == nil {
+			tx, err = k.tryRewrite(isolate)
+		}
+		if err == nil {
 			k.failures = 0
 			k.Rewrites++
 			k.RewriteCauses[k.cause]++
