@@ -153,11 +153,21 @@ func (a *adoption) addMissing(d Difference, want *committed) (ok bool) {
 func (a *adoption) run() error {
 	a.addRows(a.audit.have.ownRows(a.source), 0) // chains on demand
 	a.addRows(a.tx.rows, 0)
+	_, shared := a.tx.shared.rows(nil)
+	for _, r := range shared {
+		a.rows[r.Set] = append(a.rows[r.Set], r)
+		if a.size++; a.size >= maxRepairRows {
+			if err := a.step(); err != nil {
+				return err
+			}
+		}
+	}
+	var rows []nft.Row
 	for _, c := range a.tx.changes {
 		if c.Next == nil {
 			continue
 		}
-		rows := c.Next.Rows(nil)
+		rows = slices.DeleteFunc(c.Next.Rows(rows[:0]), func(r nft.Row) bool { return a.source.Shared(r.Set) })
 		if a.size > 0 && a.size+len(rows) > maxRepairRows {
 			if err := a.step(); err != nil {
 				return err
