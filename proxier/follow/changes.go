@@ -117,7 +117,7 @@ func causeOf(kind history.Kind, r keep.SyncResult) history.Cause {
 
 var causes = map[keep.RewriteCause]history.Cause{
 	keep.RewriteStart: history.ByRestart, keep.RewriteNode: history.ByNode, keep.RewriteFailure: history.ByFailure,
-	keep.RewriteDamage: history.ByRepair, keep.RewriteUnused: history.ByUnused,
+	keep.RewriteDamage: history.ByRepair,
 }
 
 // repaired records a repair of rows.

@@ -96,7 +96,10 @@ func (k *writer) adopt(isolate bool) (*transaction, error) {
 // another owner in the kernel.
 func (a *adoption) compareProgram() (ok bool, err error) {
 	want := newCommitted()
-	want.program, want.chains, want.sets = a.tx.program, a.tx.demand, a.tx.sets
+	want.program, want.sets = a.tx.program, a.tx.sets
+	for id := range a.tx.demand {
+		want.chains[id] = new(chainUse)
+	}
 	state := a.state
 	state.have, state.rules, state.structure = want, make(ruleIDs), nil
 	a.audit = audit{state: &state, all: true}

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -15,12 +16,12 @@ import (
 type committed struct {
 	program *nft.Table // nil before the first commit
 	rows    []nft.Row  // of no owner
-	// chains are the ids of the chains on demand that exist, sets the sets on
-	// demand that packets fill. They stay until everything is written: an
-	// unused one costs little. needed is how many chains were written then.
-	chains map[uint32]bool
+	// chains are the chains on demand that exist, by id, and unused is the number
+	// of those that no row needs. sets are the sets on demand that packets fill.
+	// They stay until everything is written.
+	chains map[uint32]*chainUse
+	unused int
 	sets   map[*nft.Set]bool
-	needed int
 	shared sharedRows
 	// counts are the numbers of rows, samples a few rows of each set that has
 	// any.
@@ -30,9 +31,16 @@ type committed struct {
 	extra map[*nft.Set]int
 }
 
+// chainUse is the use of a chain on demand.
+type chainUse struct {
+	rows  int       // that need the chain
+	since time.Time // when rows became 0
+	by    *Account  // that needed the chain first, nil if it was adopted
+}
+
 func newCommitted() *committed {
 	return &committed{
-		chains:  make(map[uint32]bool),
+		chains:  make(map[uint32]*chainUse),
 		sets:    make(map[*nft.Set]bool),
 		shared:  make(sharedRows),
 		counts:  make(map[*nft.Set]int),
@@ -41,18 +49,38 @@ func newCommitted() *committed {
 	}
 }
 
-const (
-	// maxSamples is the number of rows of a set that are kept to find out
-	// whether another program flushed the set. It is more than one, so that a
-	// change of one owner rarely deletes all of them.
-	maxSamples = 4
-	// maxUnused is the number of chains on demand that may be unused: an owner
-	// that changes all the time can add one with each change.
-	maxUnused = 1000
-)
+// maxSamples is the number of rows of a set that are kept to find out whether
+// another program flushed the set. It is more than one, so that a change of one
+// owner rarely deletes all of them.
+const maxSamples = 4
 
-// mayUseLess reports whether a rewrite may delete many chains.
-func (c *committed) mayUseLess() bool { return len(c.chains) > c.needed+maxUnused }
+// use records that a number of rows began, or ended, to need a chain on demand.
+func (c *committed) use(id uint32, rows int, now time.Time) {
+	use := c.chains[id]
+	before := use.rows
+	switch use.rows += rows; {
+	case before == 0 && use.rows > 0:
+		c.unused--
+	case before > 0 && use.rows == 0:
+		c.unused++
+		use.since = now
+	}
+}
+
+// retired returns the ids of up to n chains on demand that no row has needed
+// since a time.
+func (c *committed) retired(n int, since time.Time) (ids []uint32) {
+	for id, use := range c.chains {
+		if len(ids) == n {
+			break
+		}
+		if use.rows == 0 && !use.since.After(since) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
 
 // samplesOf returns samples of a set that has rows. If none are kept, it finds
 // new ones.

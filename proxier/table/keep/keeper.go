@@ -103,11 +103,8 @@ func (k *Keeper) sync(cause string) error {
 			return err
 		}
 	}
-	if k.doubt == "" && k.have.mayUseLess() {
-		k.Distrust(RewriteUnused, "many chains on demand may be unused")
-	}
 	if k.doubt == "" {
-		return k.timed(cause, k.updateInParts)
+		return k.timed(cause, func() error { return errors.Join(k.updateInParts(), k.retire()) })
 	}
 	klog.V(2).InfoS("Writing the whole table", "table", k.name(), "reason", k.doubt)
 	return k.timed(k.doubt, k.rewrite)

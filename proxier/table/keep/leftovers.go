@@ -5,8 +5,10 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -16,8 +18,9 @@ import (
 //	the program needs it            until the Source has another program
 //	one owner needs it              until the owner has other chains
 //	rows need it (set on demand)    until the set has no rows
-//	rows or chains need it (other   until a rewrite that does not need it: nothing
-//	  chains and sets on demand)    counts its users
+//	rows need it (chain on demand)  until many are unused: then a few at a time are
+//	                                deleted, at the expense of those that needed them
+//	chains need it (set on demand)  until a rewrite that does not need it
 //	a takeover needed it            at once: it is a copy of a base chain
 //	nothing needs it                at once: a rewrite found it
 //
@@ -123,4 +126,44 @@ func (l leftovers) retry() {
 	for o := range l {
 		l[o] = false
 	}
+}
+
+// maxRetired is the number of unused chains that are deleted at a time.
+const maxRetired = 100
+
+// retire deletes some chains on demand that no row needs, if there are many: one
+// transaction deletes the rows that lead to them, the next one the chains. Their
+// accounts pay for it.
+func (k *writer) retire() error {
+	if k.doubt != "" || k.have.unused <= k.limits.UnusedChains {
+		return nil
+	}
+	tx := newTransaction(k.batch, k.source, k.have)
+	if tx.retired = k.have.retired(maxRetired, time.Now().Add(-k.limits.UnusedFor)); len(tx.retired) == 0 {
+		return nil
+	}
+	var accounts []*Account
+	k.resetBatch(false)
+	for _, id := range tx.retired {
+		_, row := k.source.Chain(id)
+		tx.deleteRow(taggedRow{row, 0})
+		accounts = append(accounts, k.have.chains[id].by)
+	}
+	used, err := ThreadTimeOf(func() error {
+		if err := k.commitGuarded(); err != nil {
+			klog.V(2).InfoS("Failed to delete unused chains", "table", k.name(), "count", len(tx.retired), "err", err)
+			return nil // they are tried again after the next sync
+		}
+		for _, id := range tx.retired {
+			chain, _ := k.source.Chain(id)
+			k.leftovers.add(kindChain, chain.Name)
+		}
+		return k.finish(tx)
+	})
+	for _, a := range accounts {
+		if a != nil {
+			a.pay(used/time.Duration(len(accounts)), time.Now())
+		}
+	}
+	return err
 }

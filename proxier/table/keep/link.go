@@ -56,12 +56,11 @@ const (
 	RewriteNode    RewriteCause = "node"    // a change of the program needs other sets
 	RewriteFailure RewriteCause = "failure" // an update failed, or its outcome is unknown
 	RewriteDamage  RewriteCause = "damage"  // another program changed the table
-	RewriteUnused  RewriteCause = "unused"  // many chains on demand may be unused
 )
 
 // RewriteCauses returns all causes of rewrites.
 func RewriteCauses() []RewriteCause {
-	return []RewriteCause{RewriteStart, RewriteNode, RewriteFailure, RewriteDamage, RewriteUnused}
+	return []RewriteCause{RewriteStart, RewriteNode, RewriteFailure, RewriteDamage}
 }
 
 // Totals count what a Keeper did since its creation.

@@ -47,10 +47,15 @@ func (a *Account) wait(now time.Time, burst time.Duration) time.Duration {
 
 // charge records the CPU time of an owner.
 func (a *Account) charge(k *Kept, took time.Duration, now time.Time) {
+	a.pay(took, now)
+	a.setTook(k, took)
+}
+
+// pay records CPU time.
+func (a *Account) pay(took time.Duration, now time.Time) {
 	a.served += took
 	a.debt = max(0, a.debt-now.Sub(a.at)/paceShare) + took
 	a.at = now
-	a.setTook(k, took)
 }
 
 // setTook records how long an owner takes once: no time if the kernel has

@@ -3,6 +3,7 @@ package keep
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -24,7 +25,10 @@ type transaction struct {
 	removed, added []taggedRow            // of no owner, and of owners in an update
 	repaired       []*nft.Chain
 
-	demand         map[uint32]bool // new chains on demand
+	demand         map[uint32]*Account // new chains on demand, and the account that needs each of them
+	users          map[uint32]int      // changes of the numbers of rows that need chains on demand
+	account        *Account            // that needs all of them, if it is known
+	retired        []uint32            // chains on demand that are deleted next
 	sets           map[*nft.Set]bool
 	shared         sharedRows       // changes of the counts
 	counts         map[*nft.Set]int // changes of the numbers of rows
@@ -45,7 +49,7 @@ const maxBuffered = 4096
 func newTransaction(to *nft.Batch, source Source, have *committed) *transaction {
 	return &transaction{
 		to: to, source: source, have: have, program: have.program, rows: have.rows, reused: new(rowBuffers),
-		demand: make(map[uint32]bool), sets: make(map[*nft.Set]bool), shared: make(sharedRows),
+		demand: make(map[uint32]*Account), users: make(map[uint32]int), sets: make(map[*nft.Set]bool), shared: make(sharedRows),
 		counts: make(map[*nft.Set]int), samples: make(map[*nft.Set][]nft.Row),
 	}
 }
@@ -108,6 +112,9 @@ func (tx *transaction) deleteRow(r taggedRow) {
 	tx.to.Tag(r.tag)
 	tx.to.DeleteRow(r.Row)
 	tx.counts[r.Set]--
+	if id, ok := tx.source.ChainOf(r.Row); ok {
+		tx.users[id]--
+	}
 	if slices.ContainsFunc(tx.have.samples[r.Set], sameKeyAs(r.Row)) {
 		tx.deletedSamples = append(tx.deletedSamples, r.Row)
 	}
@@ -116,13 +123,24 @@ func (tx *transaction) deleteRow(r taggedRow) {
 // addChainOf adds the chain on demand that a row needs, unless it exists.
 func (tx *transaction) addChainOf(r taggedRow) {
 	id, ok := tx.source.ChainOf(r.Row)
-	if ok && !tx.have.chains[id] && !tx.demand[id] {
-		tx.demand[id] = true
+	if _, new := tx.demand[id]; ok && !new && tx.have.chains[id] == nil {
+		if tx.demand[id] = tx.account; tx.account == nil {
+			tx.demand[id] = tx.accountOf(r.tag)
+		}
 		chain, row := tx.source.Chain(id)
 		tx.to.Tag(r.tag)
 		tx.writeChains(chain)
 		tx.addRow(taggedRow{row, r.tag})
 	}
+}
+
+// accountOf returns the account of the owner with a tag, nil if there is none.
+func (tx *transaction) accountOf(tag uint32) *Account {
+	i := slices.IndexFunc(tx.changes, func(c Change) bool { return c.Owner.Tag() == tag })
+	if i < 0 {
+		return nil
+	}
+	return tx.changes[i].Owner.Account()
 }
 
 // addRow adds a row, and before it what it needs on demand.
@@ -148,6 +166,9 @@ func (tx *transaction) isOnDemand(s *nft.Set) bool {
 // record records a row that the kernel will have.
 func (tx *transaction) record(r nft.Row) {
 	tx.counts[r.Set]++
+	if id, ok := tx.source.ChainOf(r); ok {
+		tx.users[id]++
+	}
 	if s := tx.samples[r.Set]; len(s) < maxSamples {
 		tx.samples[r.Set] = append(s, r)
 	}
@@ -209,10 +230,21 @@ func (tx *transaction) writeChains(chains ...*nft.Chain) {
 func (tx *transaction) apply() {
 	c := tx.have
 	c.program, c.rows = tx.program, tx.rows
-	maps.Copy(c.chains, tx.demand)
+	now := time.Now()
+	for id, by := range tx.demand {
+		c.chains[id] = &chainUse{since: now, by: by}
+		c.unused++
+	}
+	for id, rows := range tx.users {
+		c.use(id, rows, now)
+	}
+	for _, id := range tx.retired {
+		delete(c.chains, id)
+		c.unused--
+	}
 	maps.Copy(c.sets, tx.sets)
 	if tx.whole {
-		c.needed, c.shared = len(c.chains), tx.shared
+		c.shared = tx.shared
 	} else {
 		c.shared.apply(tx.shared)
 	}

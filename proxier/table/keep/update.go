@@ -87,6 +87,7 @@ func (k *writer) update(owners, held []Owner) (err error) {
 func (k *writer) commitChains(update *transaction, isolate bool) (committed bool, err error) {
 	tx := newTransaction(k.batch, k.source, k.have)
 	for _, r := range update.added {
+		tx.account = update.accountOf(r.tag)
 		tx.addChainOf(r)
 	}
 	if len(tx.demand) == 0 {
