@@ -116,6 +116,20 @@ func (b *Batch) Tag(tag uint32) {
 	b.tags = append(b.tags, tagMark{len(b.w.Buf), tag})
 }
 
+// HasTag reports whether the batch has changes with a tag.
+func (b *Batch) HasTag(tag uint32) bool {
+	for i, mark := range b.tags {
+		end := len(b.w.Buf)
+		if i+1 < len(b.tags) {
+			end = b.tags[i+1].at
+		}
+		if mark.tag == tag && mark.at < end {
+			return true
+		}
+	}
+	return false
+}
+
 // Isolate puts rows with different tags into different messages until the
 // next Reset. Problems then have a tag even if the kernel does not report
 // which row of a message it refuses (Linux 5.10). Isolated batches are

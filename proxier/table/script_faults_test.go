@@ -141,12 +141,12 @@ func (f *faults) findRows(e *engine, want, found []nft.Row) {
 }
 
 // commit carries out a commit, or what is set to happen.
-func (f *faults) commit(e *engine, commit func() error) error {
+func (f *faults) commit(e *engine, b *nft.Batch, commit func() error) error {
 	f.commits++
 	now := f.once[f.commits]
 	delete(f.once, f.commits)
 	for port, fault := range f.always {
-		if now == nil && (port == "" || e.writes(port)) {
+		if now == nil && (port == "" || e.writes(port) && b.HasTag(e.tagOf(port))) {
 			now = fault
 		}
 	}

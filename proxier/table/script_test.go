@@ -77,7 +77,7 @@ func newEngine(t testing.TB) *engine {
 	e.config.Open = func() (keep.Kernel, error) {
 		conn, err := nft.Open()
 		k := &tabletest.Kernel{Conn: conn, NoCounts: !e.hasCounts}
-		k.OnCommit = func(_ *nft.Batch, commit func() error) error { return e.commit(e, commit) }
+		k.OnCommit = func(b *nft.Batch, commit func() error) error { return e.commit(e, b, commit) }
 		switch fail := func() error { return nft.ErrGeneration }; e.fails {
 		case "rows":
 			k.OnRows = fail

@@ -10,8 +10,10 @@ type attempt struct {
 	// anonymous reports whether the error refers to a message, but to no
 	// owner, because several of them share the message.
 	anonymous bool
-	// heavy reports whether a heavy part of an update can be held back.
-	heavy bool
+	// untagged reports whether the kernel refused the transaction, and the error
+	// does not show why. of is what an update writes.
+	untagged bool
+	of       extent
 	// failures is the number of updates in a row that failed before, without a
 	// owner that could be held back.
 	failures int
@@ -21,13 +23,24 @@ type attempt struct {
 type step uint8
 
 const (
-	stepFail     step = iota // the sync fails
-	stepAgain                // try again
-	stepIsolate              // try again with separate messages for each owner
-	stepHoldPart             // try again without the owners of the part
-	stepRepair               // write everything, not too often
-	stepRewrite              // write everything
-	stepDoubt                // write everything; until then the table is in doubt
+	stepFail    step = iota // the sync fails
+	stepAgain               // try again
+	stepIsolate             // try again with separate messages for each owner
+	stepBisect              // write the owners in halves, to find out which one is refused
+	stepHoldAll             // try again without the owners
+	stepRepair              // write everything, not too often
+	stepRewrite             // write everything
+)
+
+// extent is the extent of an update.
+type extent uint8
+
+const (
+	someOwners  extent = iota // several owners that need not be written together
+	oneOwner                  // one, or several that must be written together
+	heavyOwner                // the same, above Limits.HeavyCost
+	noOwner                   // only the program
+	partOfTrial               // some of the owners of an update that failed
 )
 
 // next returns what follows the attempt. If the outcome is unknown, the table
@@ -53,11 +66,13 @@ func (a attempt) next() step {
 		return stepAgain
 	case rewrite:
 		return stepFail
-	case a.kind != failureTransient:
-		return stepDoubt
-	case a.heavy:
-		return stepHoldPart
-	case a.failures+1 == maxFailures:
+	case a.of == partOfTrial:
+		return stepFail
+	case a.untagged && a.of == someOwners:
+		return stepBisect
+	case a.of == heavyOwner, a.of == oneOwner && a.untagged && a.kind != failureTransient:
+		return stepHoldAll
+	case a.kind != failureTransient, a.failures+1 == maxFailures:
 		return stepRewrite
 	}
 	return stepFail

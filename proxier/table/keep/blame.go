@@ -107,24 +107,32 @@ func (k *writer) refuseUnplanned(unplanned []blame) {
 }
 
 // afterAttempt decides the fates of the owners that the error of an attempt
-// refers to, and returns what follows. held are the owners of a heavy part,
-// which can be held back.
-func (k *writer) afterAttempt(tx *transaction, in phase, err error, isolated bool, held []Owner) step {
-	a := attempt{in: in, kind: failureOf(err), failures: k.failures}
+// refers to, and returns what follows. owners are those of an update of an
+// extent.
+func (k *writer) afterAttempt(tx *transaction, in phase, err error, isolated bool, owners []Owner, of extent) step {
+	a := attempt{in: in, kind: failureOf(err), failures: k.failures, of: of}
 	if a.kind.isOfMessage() {
 		for _, b := range tx.blamed(err) {
 			a.blame = max(a.blame, k.decide(b, in))
 		}
 		a.anonymous = !isolated && namesMessage(err)
-		a.heavy = slices.ContainsFunc(held, func(o Owner) bool { return o.Kept().fate().instead != theSame })
+		a.untagged = isUntagged(err)
+	}
+	if a.untagged && of == someOwners && len(k.rings(owners)) == 1 {
+		a.of = oneOwner
+	}
+	isWritten := func(o Owner) bool { return k.batch.HasTag(o.Tag()) }
+	if (a.of == heavyOwner || a.of == oneOwner) && !slices.ContainsFunc(owners, isWritten) {
+		a.of = noOwner
 	}
 	next := a.next()
 	switch {
-	case next == stepHoldPart:
-		for _, o := range held {
-			k.decide(blame{o, failureTransient, err}, in)
+	case next == stepHoldAll:
+		for _, o := range owners {
+			k.decide(blame{o, a.kind, err}, in)
 		}
-	case in == phaseUpdate && a.kind == failureTransient && a.blame == blameless && next != stepIsolate:
+	case a.of == partOfTrial || in == phaseRewrite || a.kind != failureTransient || a.blame != blameless:
+	case next == stepFail || next == stepRewrite:
 		k.failures++
 	}
 	return next

@@ -82,6 +82,13 @@ func failureOfErrno(errno unix.Errno) failure {
 	return failureContent
 }
 
+// isUntagged reports whether the kernel refused a transaction, and the error
+// refers to none of its messages.
+func isUntagged(err error) bool {
+	var refused *nft.CommitError
+	return errors.As(err, &refused) && refused.Problems[0].Object == "" && refused.Problems[0].Tag == 0
+}
+
 // namesMessage reports whether the kernel refused a message, rather than the
 // whole transaction.
 func namesMessage(err error) bool {

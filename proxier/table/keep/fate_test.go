@@ -146,14 +146,17 @@ func TestAttempt(t *testing.T) {
 		"transient": failureTransient, "conflict": failureConflict, "content": failureContent,
 	}
 	steps := map[string]step{
-		"fail": stepFail, "again": stepAgain, "isolate": stepIsolate, "hold part": stepHoldPart,
-		"repair": stepRepair, "rewrite": stepRewrite, "doubt": stepDoubt,
+		"fail": stepFail, "again": stepAgain, "isolate": stepIsolate, "hold": stepHoldAll,
+		"repair": stepRepair, "rewrite": stepRewrite, "bisect": stepBisect,
 	}
 	attempts := map[string]attempt{
 		"plain": {}, "third": {failures: maxFailures - 1}, "fourth": {failures: maxFailures},
-		"heavy":     {heavy: true, failures: maxFailures - 1},
-		"anonymous": {anonymous: true, heavy: true, failures: maxFailures - 1},
-		"blamed":    {blame: tryAgain, anonymous: true, heavy: true, failures: maxFailures - 1},
+		"untagged":  {untagged: true, failures: maxFailures - 1},
+		"one":       {untagged: true, of: oneOwner},
+		"trial":     {untagged: true, of: partOfTrial, failures: maxFailures - 1},
+		"heavy":     {of: heavyOwner, failures: maxFailures - 1},
+		"anonymous": {anonymous: true, of: heavyOwner, failures: maxFailures - 1},
+		"blamed":    {blame: tryAgain, anonymous: true, of: heavyOwner, failures: maxFailures - 1},
 		"fails":     {blame: syncFails, anonymous: true},
 	}
 	for _, cells := range ReadTable(t, "fate.txtar", "attempt") {

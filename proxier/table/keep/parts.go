@@ -49,12 +49,12 @@ func (k *writer) updateInParts() error {
 // depend on other programs, without the time of a rewrite that follows. What
 // was not written waits again.
 func (k *writer) take(p part) error {
-	var held []Owner
+	of := extentOf(p.owners)
 	if p.heavy {
-		held = p.owners
+		of = heavyOwner
 	}
 	rewriting := k.rewriting
-	used, err := ThreadTimeOf(func() error { return k.update(p.owners, held) })
+	used, err := ThreadTimeOf(func() error { return k.update(p.owners, of) })
 	k.charge(p, max(0, used-(k.rewriting-rewriting)))
 	for _, o := range p.owners {
 		kept := o.Kept()

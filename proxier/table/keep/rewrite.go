@@ -50,7 +50,7 @@ func (k *writer) rewriteAgain() (err error) {
 			}
 			return k.finish(tx)
 		}
-		switch k.afterAttempt(tx, phaseRewrite, err, isolate, nil) {
+		switch k.afterAttempt(tx, phaseRewrite, err, isolate, nil, noOwner) {
 		case stepAgain:
 		case stepIsolate:
 			isolate = true // to find out which owner has the refused row

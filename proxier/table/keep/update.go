@@ -23,8 +23,8 @@ import (
 // changes beside 200, 10,000 and 50,000 Services.
 
 // update writes owners in one transaction. Owners that the kernel refuses do
-// not delay the others. held are those that can be held back together.
-func (k *writer) update(owners, held []Owner) (err error) {
+// not delay the others.
+func (k *writer) update(owners []Owner, of extent) (err error) {
 	isolate := false
 	for range maxAttempts {
 		tx := newTransaction(k.batch, k.source, k.have)
@@ -54,8 +54,10 @@ func (k *writer) update(owners, held []Owner) (err error) {
 			k.programChanged = false
 			return k.finish(tx)
 		}
-		switch k.afterAttempt(tx, phaseUpdate, err, isolate, held) {
-		case stepAgain, stepHoldPart:
+		switch k.afterAttempt(tx, phaseUpdate, err, isolate, owners, of) {
+		case stepAgain, stepHoldAll:
+		case stepBisect:
+			return k.bisect(owners, err)
 		case stepIsolate:
 			isolate = true // to find out which owner has the refused row
 		case stepRepair:
@@ -67,9 +69,6 @@ func (k *writer) update(owners, held []Owner) (err error) {
 			if errRepair != nil {
 				return errRepair
 			}
-		case stepDoubt:
-			k.Distrust(RewriteFailure, "an update failed")
-			return k.rewriteAfter(err)
 		case stepRewrite:
 			return k.rewriteAfter(err)
 		default:
@@ -77,6 +76,75 @@ func (k *writer) update(owners, held []Owner) (err error) {
 		}
 	}
 	return err
+}
+
+// bisect writes owners of an update that failed without an owner to blame, in
+// halves, until it has found the one that is refused. If the kernel refuses both
+// halves for want of memory, it is no owner's fault.
+func (k *writer) bisect(owners []Owner, err error) error {
+	rings := k.rings(owners)
+	if len(rings) == 1 {
+		for _, o := range owners {
+			k.decide(blame{o, failureOf(err), err}, phaseUpdate)
+		}
+		return k.update(owners, oneOwner)
+	}
+	halves := [2][]Owner{slices.Concat(rings[:len(rings)/2]...), slices.Concat(rings[len(rings)/2:]...)}
+	var failed [2]error
+	for i, half := range halves {
+		if failed[i] = k.update(half, partOfTrial); failed[i] != nil && !isUntagged(failed[i]) {
+			return failed[i]
+		}
+	}
+	if failed[0] != nil && failed[1] != nil && failureOf(failed[0]) == failureTransient {
+		k.failures++
+		return failed[0]
+	}
+	for i, half := range halves {
+		if failed[i] == nil {
+			continue
+		}
+		if err := k.bisect(half, failed[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rings divides owners into those that must be written together.
+func (k *writer) rings(owners []Owner) (rings [][]Owner) {
+	left := make(map[Owner]bool, len(owners))
+	for _, o := range owners {
+		left[o] = true
+	}
+	for _, first := range owners {
+		if !left[first] {
+			continue
+		}
+		var ring []Owner
+		take := func(o Owner) {
+			if left[o] {
+				ring, left[o] = append(ring, o), false
+			}
+		}
+		take(first)
+		for i := 0; i < len(ring); i++ {
+			k.source.Together(ring[i], func(other Owner, _ bool) { take(other) })
+		}
+		rings = append(rings, ring)
+	}
+	return rings
+}
+
+// extentOf returns the extent of an update of light owners.
+func extentOf(owners []Owner) extent {
+	switch {
+	case len(owners) == 0:
+		return noOwner
+	case len(owners) == 1:
+		return oneOwner
+	}
+	return someOwners
 }
 
 // commitChains commits the chains on demand that the rows of an update need and
