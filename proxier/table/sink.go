@@ -161,6 +161,10 @@ func (t *Table) updateTimeouts() bool {
 // one verified the table.
 func (t *Table) Rest() time.Duration { return t.keeper.Rest() }
 
+// IsRepairing reports whether a repair of rows is under way, which the next
+// Check continues.
+func (t *Table) IsRepairing() bool { return t.keeper.IsRepairing() }
+
 // Scrubbed reports whether Check has compared everything since another program
 // last committed.
 func (t *Table) Scrubbed() bool { return t.keeper.Scrubbed() }

@@ -256,13 +256,13 @@ func (k *writer) startRepair(found *damage) {
 // repairs them, in one generation. If another program commits meanwhile, it
 // tries again with fewer rows, and after lateAttempt failures not in one
 // generation. It returns the number of differences.
-func (k *writer) repairDifferences(a *audit, rows int, compare func() error) (found int, err error) {
+func (k *writer) repairDifferences(a *audit, rows *int, compare func() error) (found int, err error) {
 	before := *a
 	for attempt := range maxAttempts {
 		late := attempt >= lateAttempt
 		err := k.readOnce(late, func() error {
 			*a = before
-			a.found, a.left = nil, max(1, rows>>attempt)
+			a.found, a.left = nil, *rows
 			return compare()
 		})
 		if err == nil && len(a.found) > 0 {
@@ -275,6 +275,7 @@ func (k *writer) repairDifferences(a *audit, rows int, compare func() error) (fo
 		if !errors.Is(err, nft.ErrGeneration) {
 			return 0, err
 		}
+		*rows = max(1, *rows/2)
 	}
 	return 0, fmt.Errorf("compare table %s: %w, %d times in a row", k.name(), nft.ErrGeneration, maxAttempts)
 }
@@ -283,8 +284,8 @@ func (k *writer) repairDifferences(a *audit, rows int, compare func() error) (fo
 // kernel has other ones than were committed, or rows of other programs with
 // keys that an owner needs. found is false if there are none.
 func (k *writer) repairOwners(owners []Owner) (found bool, err error) {
-	a := audit{state: &k.state}
-	n, err := k.repairDifferences(&a, math.MaxInt, func() error {
+	a, all := audit{state: &k.state}, math.MaxInt
+	n, err := k.repairDifferences(&a, &all, func() error {
 		for a.owners = owners; len(a.owners) > 0; {
 			if err := a.owner(); err != nil {
 				return err

@@ -23,6 +23,9 @@ type scrubber struct {
 	began   int
 	rest    time.Time     // do nothing before
 	checked time.Duration // CPU time of verifications since the last step
+	// size is the number of rows of the last step. While other programs commit
+	// all the time, only small steps succeed.
+	size int
 }
 
 // Limits of verifications and of the scrubber.
@@ -62,7 +65,7 @@ func (s *scrubber) scrub(k *writer) error {
 func (s *scrubber) isDone() bool { return s.owners == nil && s.damaged == nil && s.scrubbed == s.seen }
 
 // restart makes the next step begin a pass.
-func (s *scrubber) restart() { s.audit = audit{state: s.state} }
+func (s *scrubber) restart() { s.audit, s.size = audit{state: s.state}, 0 }
 
 // pause returns the rest after a step that used CPU time.
 func (s *scrubber) pause(used time.Duration, l *Limits) time.Duration {
@@ -113,11 +116,14 @@ func (s *scrubber) some() error {
 
 // step makes a step of the pass.
 func (s *scrubber) step(k *writer, compare func() error) error {
-	rows := maxScrubRows
+	most := maxScrubRows
 	if s.damaged != nil {
-		rows = maxRepairRows
+		most = maxRepairRows
 	}
-	_, err := k.repairDifferences(&s.audit, rows, compare)
+	if s.size = min(2*s.size, most); s.size == 0 {
+		s.size = most
+	}
+	_, err := k.repairDifferences(&s.audit, &s.size, compare)
 	return err
 }
 
