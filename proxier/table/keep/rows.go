@@ -28,8 +28,12 @@ type taggedRow struct {
 
 // diffRows returns the rows that are in before only, and those that are in
 // after only. A row whose data differs is in both. Most rows are equal and have
-// the same position, so only the others are looked up.
+// the same position, so only the others are looked up. If one list is empty,
+// the results share memory with the other one.
 func diffRows(before, after []nft.Row) (removed, added []nft.Row) {
+	if len(before) == 0 || len(after) == 0 {
+		return before, after
+	}
 	var moved []nft.Row
 	n := min(len(before), len(after))
 	for i := range n {

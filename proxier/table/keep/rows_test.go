@@ -38,6 +38,17 @@ func TestDiffRows(t *testing.T) {
 	}
 }
 
+// The rows of an owner that is new, or that is deleted, are not compared.
+func TestDiffRowsWithoutBefore(t *testing.T) {
+	rows := make([]nft.Row, 1000)
+	for i := range rows {
+		rows[i].Key = nft.Tuple{}.Integer(uint32(i))
+	}
+	if n := testing.AllocsPerRun(10, func() { diffRows(nil, rows); diffRows(rows, nil) }); n > 0 {
+		t.Errorf("got %v allocations, want none", n)
+	}
+}
+
 func TestSharedRows(t *testing.T) {
 	set := &nft.Set{Name: "cluster-ips"}
 	row := func(k uint32) nft.Row { return nft.Row{Set: set, Key: nft.Tuple{}.Integer(k)} }
