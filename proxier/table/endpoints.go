@@ -3,8 +3,11 @@ package table
 import (
 	"slices"
 
+	"k8s.io/klog/v2"
+
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 func (d *desired) setEndpoints(name cluster.ServiceName, source string, endpoints []*cluster.Endpoint) {
@@ -34,25 +37,34 @@ func (d *desired) ofFamily(endpoints []*cluster.Endpoint) []*cluster.Endpoint {
 }
 
 // mergeEndpoints merges all edits, and marks the Services dirty whose endpoints
-// change.
+// change. It charges the CPU time to their namespaces.
 func (d *desired) mergeEndpoints() {
 	if len(d.edited) == 0 {
 		return
 	}
 	for s := range d.edited {
-		before := s.endpoints
-		// Equal endpoints are replaced too: the endpoints of one source share
-		// memory, which is freed when no old endpoint is left.
-		s.endpoints, s.edits = s.edits.merge(before), nil
-		s.weighted = ruleset.HasWeights(s.endpoints)
-		unknown := s.spec == nil && len(s.endpoints) == 0 // forgotten by the sync
-		if unknown || !slices.EqualFunc(before, s.endpoints, (*cluster.Endpoint).Equal) {
-			d.markDirty(s)
-			d.endEjections(s, before)
+		took, err := keep.ThreadTimeOf(func() error { d.merge(s); return nil })
+		if err != nil {
+			klog.ErrorS(err, "Failed to measure the time of a change", "service", s.name)
 		}
+		s.namespace.Charge(took)
 	}
 	// A new map: iterating over an emptied one costs as much as before.
 	d.edited = make(map[*serviceState]struct{})
+}
+
+// merge merges the edits of a Service.
+func (d *desired) merge(s *serviceState) {
+	before := s.endpoints
+	// Equal endpoints are replaced too: the endpoints of one source share
+	// memory, which is freed when no old endpoint is left.
+	s.endpoints, s.edits = s.edits.merge(before), nil
+	s.weighted = ruleset.HasWeights(s.endpoints)
+	unknown := s.spec == nil && len(s.endpoints) == 0 // forgotten by the sync
+	if unknown || !slices.EqualFunc(before, s.endpoints, (*cluster.Endpoint).Equal) {
+		d.markDirty(s)
+		d.endEjections(s, before)
+	}
 }
 
 // merge returns the endpoints after the edits. It modifies neither before nor a

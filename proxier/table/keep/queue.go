@@ -61,10 +61,18 @@ func (a *Account) wait(now time.Time, burst time.Duration) time.Duration {
 
 // charge records the CPU time of an owner.
 func (a *Account) charge(k *Kept, took time.Duration, now time.Time) {
+	a.pay(took, now)
+	a.setTook(k, took)
+}
+
+// Charge records CPU time that the Source took for the owners of an account
+// before it touched them.
+func (a *Account) Charge(took time.Duration) { a.pay(took, time.Now()) }
+
+func (a *Account) pay(took time.Duration, now time.Time) {
 	a.served += took
 	a.debt = max(0, a.debt-now.Sub(a.at)/paceShare) + took
 	a.at = now
-	a.setTook(k, took)
 }
 
 // setTook records how long an owner takes once: no time if the kernel has
@@ -200,6 +208,15 @@ func (t *turns) Pop() any {
 	a := (*t)[last]
 	*t = (*t)[:last]
 	return a
+}
+
+// Delay returns how long the source should collect further changes of the
+// owners of an account: while one of them has to wait.
+func (k *Keeper) Delay(a *Account) time.Duration {
+	if a.first() == nil {
+		return 0
+	}
+	return a.wait(time.Now(), k.limits.Burst)
 }
 
 // Wait describes an account whose owners wait for their turns.
