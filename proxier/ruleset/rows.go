@@ -199,8 +199,17 @@ func (w *portRows) addNumbered() {
 // addHairpin adds the rows of the endpoints on this node. Their connections to
 // themselves are masqueraded.
 func (w *portRows) addHairpin() {
-	seen := make(map[Target]bool)
-	for _, targets := range [][]Target{w.plan.Cluster, w.plan.Local} {
+	lists, most := [][]Target{w.plan.Cluster, w.plan.Local}, 0
+	for _, targets := range lists {
+		for _, t := range targets {
+			if t.Here {
+				most++
+			}
+		}
+	}
+	seen := make(map[Target]bool, most)
+	w.rows = slices.Grow(w.rows, most)
+	for _, targets := range lists {
 		for _, t := range targets {
 			if t.Here && !seen[t] {
 				seen[t] = true
