@@ -2,6 +2,7 @@ package proxier
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -161,30 +162,26 @@ func (p *pending) take(limit int, from holder) (taken []*change, wait time.Durat
 	for begin := p.cost; len(p.turns) > 0 && begin-p.cost < limit; {
 		n := p.turns[0]
 		p.turns = p.turns[1:]
-		if left := from.Delay(n.namespace); left > 0 {
-			waiting = append(waiting, n)
-			if wait == 0 || left < wait {
-				wait = left
-			}
-			continue
-		}
-		if c := p.first(n); c != nil {
-			taken = p.takeWith(taken, c, from)
-		}
-		if p.first(n) != nil {
-			p.turns = append(p.turns, n)
-		} else {
+		switch c := p.first(n); {
+		case c == nil:
 			delete(p.byName, n.namespace)
+		case late(n):
+			waiting = append(waiting, n)
+		default:
+			taken = p.takeWith(taken, c, from)
+			p.turns = append(p.turns, n)
 		}
 	}
-	if len(p.turns) > 0 {
-		wait = 0
-	}
-	p.turns = append(waiting, p.turns...)
+	p.turns = slices.Concat(waiting, p.turns)
 	if len(p.changes) == 0 {
-		node := p.node
 		*p = *newPending(p.family)
-		p.node = node
+		return taken, 0
+	}
+	wait = math.MaxInt64
+	for _, n := range p.turns {
+		if p.first(n) != nil {
+			wait = min(wait, from.Delay(n.namespace))
+		}
 	}
 	return taken, wait
 }
