@@ -34,8 +34,10 @@ type pending struct {
 	cost, services, slices, triggers int
 	// wanted has the changes whose Services claim a frontend, in order. It is
 	// made when a part is taken, from unindexed. It may contain former claims.
-	wanted    map[ruleset.Frontend][]wish
-	unindexed []*change
+	// urgent are changes that give up a frontend for which another Service
+	// waits: it must not wait for the turn of the namespace.
+	wanted            map[ruleset.Frontend][]wish
+	unindexed, urgent []*change
 }
 
 // change is what changed of a Service and its EndpointSlices.
@@ -145,6 +147,8 @@ type holder interface {
 	Holder(ruleset.Frontend) (cluster.ServiceName, bool)
 	// Held returns the frontends that a Service owns.
 	Held(cluster.ServiceName) []ruleset.Frontend
+	// Awaited reports whether another Service waits for a frontend.
+	Awaited(ruleset.Frontend) bool
 }
 
 // take removes and returns all changes if they cost at most limit, and no
@@ -157,9 +161,14 @@ func (p *pending) take(limit int, from holder) (taken []*change, wait time.Durat
 		*p = *newPending(p.family)
 		return taken, 0
 	}
-	p.index()
+	p.index(from)
 	var waiting []*turn
-	for begin := p.cost; len(p.turns) > 0 && begin-p.cost < limit; {
+	begin := p.cost
+	for _, c := range p.urgent {
+		taken = p.takeWith(taken, c, from)
+	}
+	p.urgent = nil
+	for len(p.turns) > 0 && begin-p.cost < limit {
 		n := p.turns[0]
 		p.turns = p.turns[1:]
 		switch c := p.first(n); {
@@ -219,40 +228,51 @@ func (p *pending) takeWith(taken []*change, first *change, from holder) []*chang
 		if !c.set {
 			continue
 		}
-		claims := make(map[ruleset.Frontend]bool, len(c.frontends))
 		for _, f := range c.frontends {
-			claims[f] = true
 			if owner, ok := from.Holder(f); ok && owner != c.name {
 				if former := p.changes[owner]; former != nil && former.set {
 					add(former)
 				}
 			}
 		}
-		for _, f := range from.Held(c.name) {
-			if !claims[f] {
-				add(p.heir(f))
-			}
+		for _, f := range c.givesUp(from) {
+			add(p.heir(f))
 		}
 	}
 	return taken
 }
 
-// index makes wanted complete.
-func (p *pending) index() {
+// index makes wanted and urgent complete.
+func (p *pending) index(from holder) {
 	for _, c := range p.unindexed {
 		c.frontends = []ruleset.Frontend{} // not nil: it is indexed
-		if p.changes[c.name] != c || c.spec == nil || !slices.Contains(c.spec.Families, p.family) {
+		if p.changes[c.name] != c {
 			continue
 		}
-		addrs := ruleset.AddressesOf(p.family, c.spec)
-		for _, port := range c.spec.Ports {
-			for _, f := range ruleset.FrontendsAt(c.spec, addrs, port) {
-				c.frontends = append(c.frontends, f.Frontend)
-				p.wanted[f.Frontend] = append(p.wanted[f.Frontend], wish{c, c.version})
+		if c.spec != nil && slices.Contains(c.spec.Families, p.family) {
+			addrs := ruleset.AddressesOf(p.family, c.spec)
+			for _, port := range c.spec.Ports {
+				for _, f := range ruleset.FrontendsAt(c.spec, addrs, port) {
+					c.frontends = append(c.frontends, f.Frontend)
+					p.wanted[f.Frontend] = append(p.wanted[f.Frontend], wish{c, c.version})
+				}
 			}
+		}
+		if slices.ContainsFunc(c.givesUp(from), from.Awaited) {
+			p.urgent = append(p.urgent, c)
 		}
 	}
 	p.unindexed = nil
+}
+
+// givesUp returns the frontends that a Service owns and does not claim any
+// more.
+func (c *change) givesUp(from holder) []ruleset.Frontend {
+	claims := make(map[ruleset.Frontend]bool, len(c.frontends))
+	for _, f := range c.frontends {
+		claims[f] = true
+	}
+	return slices.DeleteFunc(from.Held(c.name), func(f ruleset.Frontend) bool { return claims[f] })
 }
 
 // heir returns the first change whose Service claims a frontend, nil if there

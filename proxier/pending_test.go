@@ -89,6 +89,16 @@ func (s *takenState) Held(name cluster.ServiceName) (all []ruleset.Frontend) {
 	return all
 }
 
+func (s *takenState) Awaited(f ruleset.Frontend) bool {
+	claims := 0
+	for _, svc := range s.services {
+		if slices.Contains(frontendsOf(svc), f) {
+			claims++
+		}
+	}
+	return claims > 1
+}
+
 // take passes a part of the changes of a tracker.
 func (s *takenState) take(t *tracker, limit int) (names []string, wait time.Duration, left bool) {
 	c, wait, left := t.take(nft.IPv4, limit, s)
@@ -190,6 +200,28 @@ func TestTakeTogether(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A Service that waits for a frontend does not wait for the turn of the
+// namespace of its owner.
+func TestTakeAwaited(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		tr, state := listedTracker(), newTakenState()
+		setService(tr, "a", "a", "10.0.0.1", "192.0.2.1")
+		setService(tr, "b", "b", "10.0.0.2", "192.0.2.1")
+		state.take(tr, math.MaxInt)
+		state.delays["a"] = time.Second
+		if again {
+			setService(tr, "a", "a", "10.0.0.1", "192.0.2.1", "192.0.2.2")
+			if names, _, _ := state.take(tr, partCost); len(names) > 0 {
+				t.Errorf("got %v, want nothing", names)
+			}
+		}
+		setService(tr, "a", "a", "10.0.0.1")
+		if names, _, _ := state.take(tr, partCost); len(names) != 1 {
+			t.Errorf("got %v, want a/a", names)
+		}
 	}
 }
 

@@ -86,6 +86,13 @@ func (t *Table) Held(name cluster.ServiceName) (all []ruleset.Frontend) {
 	return all
 }
 
+// Awaited reports whether a service port waits for a frontend that another one
+// owns, or that a NodePort takes from it.
+func (t *Table) Awaited(f ruleset.Frontend) bool {
+	c := &t.desired.claims
+	return len(c.waiting[f])+len(c.node.claimed[f]) > 0
+}
+
 // holder returns what a frontend belongs to that a service port claims.
 func (c *claims) holder(f ruleset.Frontend) holder {
 	o := c.owners[f]
