@@ -73,7 +73,7 @@ func BenchmarkManySlices(b *testing.B) {
 					})
 				}
 				b.StartTimer()
-				p.families[0].handOver()
+				p.families[0].handOver(partCost)
 				p.families[0].table.Sync() // it fails without a kernel, after the endpoints were merged
 				p.families[0].table.Service(svc.Name)
 			}

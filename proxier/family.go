@@ -137,10 +137,12 @@ func (f *family) publish() {
 	f.stats.Store(&stats)
 }
 
-// handOver passes the changes to the table.
-func (f *family) handOver() {
-	changes := f.tracker.take(f.table.Family())
+// handOver passes changes to the table that cost at most limit. If some are
+// left, wait is the time until they should be handed over.
+func (f *family) handOver(limit int) (wait time.Duration, left bool) {
+	changes, wait, left := f.tracker.take(f.table.Family(), limit, f.table)
 	room := max(0, maxTriggers-len(f.triggers))
 	f.triggers = append(f.triggers, changes.triggers[:min(len(changes.triggers), room)]...)
 	changes.passTo(f.table, f.node.current)
+	return wait, left
 }

@@ -3,6 +3,7 @@ package proxier
 import (
 	"bytes"
 	"context"
+	"math"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -43,7 +44,7 @@ func loaded(t *testing.T, config Config, dir string) *Proxier {
 		t.Fatal("the first lists are not complete")
 	}
 	for _, f := range p.families {
-		f.handOver()
+		f.handOver(math.MaxInt)
 	}
 	return p
 }

@@ -85,6 +85,22 @@ func flapAll(t *tenant, n int) {
 	}
 }
 
+// recreate deletes and creates a number of Services in turn, all at once.
+func recreate(services int) func(*tenant, int) {
+	return func(t *tenant, n int) {
+		if n%200 > 0 {
+			return
+		}
+		for i := range services {
+			if svc := t.service(i); n%400 == 0 {
+				t.p.DeleteService(svc.Name)
+			} else {
+				t.pass(svc)
+			}
+		}
+	}
+}
+
 // BenchmarkHostileServices measures how long a change of a Service waits until
 // it is in the kernel, while a user of another namespace creates and changes
 // Services. There are 1,000 other Services.
@@ -112,6 +128,11 @@ func BenchmarkHostileServices(b *testing.B) {
 			change: func(_ int, s *cluster.Service) { s.AffinityTimeout = time.Hour },
 		}},
 		{"one port with 300000 endpoints", tenant{services: 1, ports: 1, endpoints: 300_000, flap: flapFirst(1)}},
+		{"20 namespaces x one port with 15000 endpoints at once", tenant{
+			services: 20, ports: 1, endpoints: 15_000,
+			change: func(i int, s *cluster.Service) { s.Name.Namespace = fmt.Sprint("hostile-", i) },
+			flap:   recreate(20),
+		}},
 		{"two heavy Services that swap an external IP", tenant{
 			services: 2, ports: 10, endpoints: 2000,
 			change: func(_ int, s *cluster.Service) { s.AffinityTimeout = time.Hour },

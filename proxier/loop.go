@@ -2,6 +2,7 @@ package proxier
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -89,8 +90,10 @@ func (l *syncLoop) attempt(what string, sync func() error) {
 		return
 	}
 	start := time.Now()
+	var wait time.Duration
+	var left bool
 	err := l.health.during(func() error {
-		l.handOver()
+		wait, left = l.handOver(l.limit())
 		return sync()
 	})
 	l.last, l.rest = time.Now(), restAfter(time.Since(start))
@@ -104,7 +107,10 @@ func (l *syncLoop) attempt(what string, sync func() error) {
 		return
 	}
 	l.delay, l.retry = 0, nil
-	if wait, ok := l.table.Next(); ok {
+	if next, ok := l.table.Next(); ok && (!left || next < wait) {
+		wait, left = next, true
+	}
+	if left {
 		l.next = time.After(wait)
 	}
 	l.log(what, time.Since(start))
@@ -115,6 +121,15 @@ func (l *syncLoop) attempt(what string, sync func() error) {
 			close(l.allSynced)
 		}
 	}
+}
+
+// limit returns the cost of the changes that the next sync takes. The first one
+// writes the whole table, so it takes all.
+func (l *syncLoop) limit() int {
+	if !l.synced {
+		return math.MaxInt
+	}
+	return partCost
 }
 
 // restAfter returns how long to wait after a sync: three times its duration, so

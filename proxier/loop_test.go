@@ -82,8 +82,8 @@ func TestTriggersOfFailingSyncs(t *testing.T) {
 	must.NoError(t, err)
 	f := p.families[0]
 	for _, n := range []int{maxTriggers - 1, 100} {
-		p.tracker.pending[nft.IPv4].triggers = make([]time.Time, n)
-		f.handOver()
+		p.tracker.pending[nft.IPv4].change(cluster.ServiceName{Name: "svc"}).triggers = make([]time.Time, n)
+		f.handOver(partCost)
 	}
 	if len(f.triggers) != maxTriggers {
 		t.Errorf("got %d triggers, want %d", len(f.triggers), maxTriggers)

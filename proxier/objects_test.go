@@ -53,7 +53,8 @@ func (s *story) delete(sc *script.Script, file string) error {
 // handover prints what the tracker hands over to a table. It checks that no
 // object that the source holds was modified.
 func (s *story) handover(family string) (string, error) {
-	taken := s.p.tracker.take(familyNamed(family))
+	f := s.p.families.of(familyNamed(family))
+	taken, _, _ := s.p.tracker.take(f.table.Family(), partCost, f.table)
 	var calls recordingSink
 	taken.passTo(&calls, s.p.node.current)
 	for object, parse := range s.given {

@@ -1,9 +1,9 @@
 package proxier
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -36,27 +36,6 @@ type tracker struct {
 	servicesSynced, slicesSynced bool
 }
 
-// pending are the changes that a family has not taken yet.
-type pending struct {
-	node bool
-	// services are the Services that changed. nil stands for a deleted one.
-	services map[cluster.ServiceName]*cluster.Service
-	// slices are the EndpointSlices that changed. The value is the Service that
-	// each of them belonged to when the family took it last. It is zero if the
-	// slice had no endpoints.
-	slices   map[translate.SliceName]cluster.ServiceName
-	triggers []time.Time
-	// versions are the taken EndpointSlices that have endpoints.
-	versions []*translate.EndpointSlice
-}
-
-func newPending() *pending {
-	return &pending{
-		services: make(map[cluster.ServiceName]*cluster.Service),
-		slices:   make(map[translate.SliceName]cluster.ServiceName),
-	}
-}
-
 // sameEndpoints reports whether two EndpointSlices have equal endpoints of the
 // same Service. nil stands for one without endpoints.
 func sameEndpoints(a, b *translate.EndpointSlice) bool {
@@ -82,7 +61,7 @@ func newTracker(config *Config, events cluster.EventRecorder, m *metrics, famili
 		invalidNote: make(map[string]string),
 	}
 	for _, f := range families {
-		t.pending[f] = newPending()
+		t.pending[f] = newPending(f)
 		t.pending[f].node = true
 	}
 	return t
@@ -97,7 +76,7 @@ func (t *tracker) setService(svc *translate.Service) {
 	spec, unsupported := t.configured(svc.Service)
 	t.metrics.serviceChanges.total.Inc()
 	for _, p := range t.pending {
-		p.services[svc.Name] = spec
+		p.setService(svc.Name, spec)
 	}
 	t.countPending()
 	t.report(cluster.Event{
@@ -134,12 +113,7 @@ func (t *tracker) configured(svc *cluster.Service) (spec *cluster.Service, unsup
 func (t *tracker) setSlice(slice *translate.EndpointSlice) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	changed := t.replaceSlice(slice)
-	// The delay of a change before the start is not ours.
-	p := t.pending[slice.Family]
-	if changed && slice.Triggered.After(t.started) && p != nil && len(p.triggers) < maxTriggers {
-		p.triggers = append(p.triggers, slice.Triggered)
-	}
+	t.replaceSlice(slice)
 	t.report(cluster.Event{
 		Kind: "EndpointSlice", Namespace: slice.Name.Namespace, Name: slice.Name.Name, UID: slice.UID,
 	}, slice.Problems)
@@ -149,7 +123,7 @@ func (t *tracker) setSlice(slice *translate.EndpointSlice) {
 func (t *tracker) countPending() {
 	services, changedSlices := 0, 0
 	for _, p := range t.pending {
-		services, changedSlices = max(services, len(p.services)), changedSlices+len(p.slices)
+		services, changedSlices = max(services, p.services), changedSlices+p.slices
 	}
 	t.metrics.serviceChanges.pending.Set(float64(services))
 	t.metrics.endpointChanges.pending.Set(float64(changedSlices))
@@ -160,7 +134,7 @@ func (t *tracker) countPending() {
 // keep the new one: then the memory of the old one can be freed.
 func (t *tracker) replaceSlice(now *translate.EndpointSlice) (changed bool) {
 	t.metrics.endpointChanges.total.Inc()
-	name := now.Name
+	name, triggered := now.Name, now.Triggered
 	before := t.slices[name]
 	if len(now.Endpoints) == 0 || t.pending[now.Family] == nil {
 		now = nil
@@ -171,24 +145,29 @@ func (t *tracker) replaceSlice(now *translate.EndpointSlice) (changed bool) {
 	if t.onReplace != nil {
 		t.onReplace(before, now)
 	}
+	var c *change
 	if before != nil {
-		t.pending[before.Family].replaced(name, before.Service)
+		c = t.pending[before.Family].setSlice(before, true)
 	}
 	if now == nil {
 		delete(t.slices, name)
 	} else {
 		t.slices[name] = now
-		t.pending[now.Family].replaced(name, cluster.ServiceName{})
+		to := t.pending[now.Family].setSlice(now, false)
+		if c != nil && c.name != to.name {
+			c.moved, to.moved = append(c.moved, to.name), append(to.moved, c.name)
+		}
+		c = to
+	}
+	changed = !sameEndpoints(now, before)
+	// The delay of a change before the start is not ours.
+	p := t.pending[cmp.Or(now, before).Family]
+	if changed && triggered.After(t.started) && p.triggers < maxTriggers {
+		c.triggers = append(c.triggers, triggered)
+		p.triggers++
 	}
 	t.countPending()
-	return !sameEndpoints(now, before)
-}
-
-// replaced records that a slice was replaced, which belonged to a Service.
-func (p *pending) replaced(name translate.SliceName, before cluster.ServiceName) {
-	if _, known := p.slices[name]; !known {
-		p.slices[name] = before
-	}
+	return changed
 }
 
 // nodeChanged records that this node changed.
@@ -236,47 +215,65 @@ func (t *tracker) state() (listed bool, invalid int) {
 func (t *tracker) late(f nft.Family) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := t.pending[f]
-	return t.servicesSynced && t.slicesSynced && (p.node || len(p.services)+len(p.slices) > 0)
+	return t.servicesSynced && t.slicesSynced && !t.pending[f].isEmpty()
 }
 
-// take returns and removes the pending changes of a family.
-func (t *tracker) take(f nft.Family) *pending {
+// take removes and returns changes of a family (see pending.take). If some are
+// left, wait is the time until the family should take them.
+func (t *tracker) take(f nft.Family, limit int, from holder) (c *changes, wait time.Duration, left bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.pending[f]
-	t.pending[f] = newPending()
-	for name := range p.slices {
-		if now := t.slices[name]; now != nil && now.Family == f {
-			p.versions = append(p.versions, now)
+	c = &changes{node: p.node}
+	p.node = false
+	c.services, wait = p.take(limit, from)
+	slices.SortFunc(c.services, func(a, b *change) int { return a.name.Compare(b.name) })
+	for _, of := range c.services {
+		c.triggers = append(c.triggers, of.triggers...)
+		for name, had := range of.slices {
+			now := t.slices[name]
+			switch {
+			case now != nil && now.Family == f && now.Service == of.name:
+				c.endpoints = append(c.endpoints, endpoints{of.name, name.Name, now.Endpoints})
+			case had: // deleted, or of another Service now
+				c.endpoints = append(c.endpoints, endpoints{of.name, name.Name, nil})
+			}
 		}
 	}
 	t.countPending()
-	return p
+	return c, wait, !p.isEmpty()
+}
+
+// changes are what a family takes.
+type changes struct {
+	node      bool
+	services  []*change // sorted by name
+	endpoints []endpoints
+	triggers  []time.Time
+}
+
+// endpoints are those that a Service has from an EndpointSlice.
+type endpoints struct {
+	service   cluster.ServiceName
+	source    string
+	endpoints []*cluster.Endpoint
 }
 
 // passTo passes the changes to a Sink. node returns the present state of this
 // node.
-func (p *pending) passTo(to cluster.Sink, node func() *cluster.Node) {
-	if p.node {
+func (c *changes) passTo(to cluster.Sink, node func() *cluster.Node) {
+	if c.node {
 		to.SetNode(node())
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(p.services), cluster.ServiceName.Compare) {
-		if svc := p.services[name]; svc != nil {
-			to.SetService(svc)
-		} else {
-			to.DeleteService(name)
+	for _, of := range c.services {
+		switch {
+		case of.spec != nil:
+			to.SetService(of.spec)
+		case of.set:
+			to.DeleteService(of.name)
 		}
 	}
-	for _, now := range p.versions {
-		if p.slices[now.Name] == now.Service {
-			delete(p.slices, now.Name)
-		}
-		to.SetEndpoints(now.Service, now.Name.Name, now.Endpoints)
-	}
-	for name, before := range p.slices { // deleted, or of another Service now
-		if before != (cluster.ServiceName{}) {
-			to.SetEndpoints(before, name.Name, nil)
-		}
+	for _, e := range c.endpoints {
+		to.SetEndpoints(e.service, e.source, e.endpoints)
 	}
 }

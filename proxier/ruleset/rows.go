@@ -197,15 +197,32 @@ func (w *portRows) addNumbered() {
 }
 
 // addHairpin adds the rows of the endpoints on this node. Their connections to
-// themselves are masqueraded.
+// themselves are masqueraded. Each list has an endpoint once.
 func (w *portRows) addHairpin() {
-	seen := make(map[Target]bool)
-	for _, targets := range [][]Target{w.plan.Cluster, w.plan.Local} {
-		for _, t := range targets {
-			if t.Here && !seen[t] {
-				seen[t] = true
-				w.add(nft.Row{Set: w.rules.layout.hairpin, Key: t.hairpinKey(w.plan.Port.Protocol)})
-			}
+	here := 0
+	for _, t := range w.plan.Cluster {
+		if t.Here {
+			here++
 		}
 	}
+	w.rows = slices.Grow(w.rows, here)
+	seen := make(map[Target]bool)
+	for _, t := range w.plan.Cluster {
+		if !t.Here {
+			continue
+		}
+		if len(w.plan.Local) > 0 {
+			seen[t] = true
+		}
+		w.addHairpinOf(t)
+	}
+	for _, t := range w.plan.Local {
+		if t.Here && !seen[t] {
+			w.addHairpinOf(t)
+		}
+	}
+}
+
+func (w *portRows) addHairpinOf(t Target) {
+	w.add(nft.Row{Set: w.rules.layout.hairpin, Key: t.hairpinKey(w.plan.Port.Protocol)})
 }

@@ -30,7 +30,9 @@ func (d *desired) budget(s *serviceState) int {
 
 // share returns the part of a Service that a budget covers.
 func (d *desired) share(s *serviceState, budget int) ruleset.Share {
-	return ruleset.ShareOf(d.family, s.spec, s.endpoints, d.budgets.config.Slots(s.spec), budget)
+	share := ruleset.ShareOf(d.family, s.spec, s.endpoints, d.budgets.config.Slots(s.spec), budget)
+	share.AllEndpoints += s.leftOut
+	return share
 }
 
 // maxGrowths is the number of Services that get more of the budget of their
@@ -131,7 +133,10 @@ func (d *desired) reduce(s *serviceState, share ruleset.Share, budget int) {
 // reduction describes how a Service is reduced, as a predicate.
 func (d *desired) reduction(s *serviceState) string {
 	whose := fmt.Sprintf("its budget of %d rows", d.budgets.OfService())
-	if s.reduced.budget < d.budgets.OfService() {
+	switch {
+	case s.leftOut > 0 && s.reduced.Endpoints == len(s.endpoints):
+		whose = fmt.Sprintf("the limit of %d endpoints", maxEndpoints)
+	case s.reduced.budget < d.budgets.OfService():
 		whose = fmt.Sprintf("the budget of its namespace, %d rows", d.budgets.OfNamespace())
 	}
 	return fmt.Sprintf("exceeds %s: it is served with %s", whose, s.reduced.Share)

@@ -62,6 +62,37 @@ func (c *claims) owner(f ruleset.Frontend) *portState {
 	return o.port
 }
 
+// Holder returns the Service that owns a frontend, unless no Service claims it.
+func (t *Table) Holder(f ruleset.Frontend) (name cluster.ServiceName, ok bool) {
+	if o, ok := t.desired.claims.owners[f]; ok {
+		return o.port.service.name, true
+	}
+	return cluster.ServiceName{}, false
+}
+
+// Held returns the frontends that a Service owns.
+func (t *Table) Held(name cluster.ServiceName) (all []ruleset.Frontend) {
+	s := t.desired.services[name]
+	if s == nil {
+		return nil
+	}
+	for _, p := range s.ports {
+		for _, w := range p.wants {
+			if t.desired.claims.owners[w.Frontend].port == p {
+				all = append(all, w.Frontend)
+			}
+		}
+	}
+	return all
+}
+
+// Awaited reports whether a service port waits for a frontend that another one
+// owns, or that a NodePort takes from it.
+func (t *Table) Awaited(f ruleset.Frontend) bool {
+	c := &t.desired.claims
+	return len(c.waiting[f])+len(c.node.claimed[f]) > 0
+}
+
 // holder returns what a frontend belongs to that a service port claims.
 func (c *claims) holder(f ruleset.Frontend) holder {
 	o := c.owners[f]

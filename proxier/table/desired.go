@@ -23,6 +23,7 @@ type desired struct {
 	claims   claims
 	budgets  budgets
 	dirty    map[*serviceState]struct{} // that are not written yet
+	portless map[*serviceState]struct{} // of dirty, without service ports that the Keeper writes
 	fresh    map[*serviceState]struct{} // that changed since the last sync
 	edited   map[*serviceState]struct{} // that have edits
 	touch    func(keep.Owner)           // Keeper.Touch
@@ -48,6 +49,7 @@ func newDesired(f nft.Family, config ruleset.Config, ownPorts []netip.AddrPort) 
 			Budgets: config.Budgets, config: &config, reduced: make(map[*serviceState]struct{}),
 		},
 		dirty:      make(map[*serviceState]struct{}),
+		portless:   make(map[*serviceState]struct{}),
 		fresh:      make(map[*serviceState]struct{}),
 		edited:     make(map[*serviceState]struct{}),
 		namespaces: make(map[string]*namespace),
@@ -139,6 +141,9 @@ func (d *desired) markDirty(s *serviceState) {
 // writeAgain makes the next transaction write a Service, which did not change.
 func (d *desired) writeAgain(s *serviceState) {
 	d.dirty[s] = struct{}{}
+	if len(s.ports) == 0 {
+		d.portless[s] = struct{}{}
+	}
 	for _, p := range s.ports {
 		d.touch(p)
 	}

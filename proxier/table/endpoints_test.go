@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"runtime"
 	"slices"
 	"testing"
@@ -47,6 +48,72 @@ func TestMergeEndpoints(t *testing.T) {
 			t.Fatalf("step %d: the endpoints before, or those of a source, were modified", step)
 		}
 		all = got
+	}
+}
+
+// A Service has at most as many endpoints as its limit, and all up to it. Which
+// ones depends on the objects alone, not on their history.
+func TestEndpointLimit(t *testing.T) {
+	const most = 20
+	r := rand.New(rand.NewPCG(1, 2))
+	s, all := new(serviceState), make(edits)
+	limited := 0
+	for step := range 3000 {
+		changed := make(edits)
+		for range 1 + r.IntN(3) {
+			source := fmt.Sprint("slice-", r.IntN(8))
+			changed[source] = nil
+			for i := range r.IntN(9) * r.IntN(2) {
+				e := tabletest.NumberedEndpoint(0, i)
+				e.Source = source
+				changed[source] = append(changed[source], e)
+			}
+		}
+		maps.Copy(all, changed)
+		total := 0
+		for _, list := range all {
+			total += len(list)
+		}
+		s.endpoints = s.limit(changed, most).merge(s.endpoints)
+		fresh := new(serviceState)
+		want := fresh.limit(maps.Clone(all), most).merge(nil)
+		if !slices.EqualFunc(s.endpoints, want, (*cluster.Endpoint).Equal) {
+			t.Fatalf("step %d: got %d endpoints, a new process has %d others", step, len(s.endpoints), len(want))
+		}
+		if len(want) != min(total, most) || s.leftOut != total-len(want) || (s.sources != nil) != (s.leftOut > 0) {
+			t.Fatalf("step %d: got %d of %d endpoints, %d left out", step, len(want), total, s.leftOut)
+		}
+		if s.leftOut > 0 {
+			limited++
+		}
+	}
+	if limited < 500 || limited > 2500 {
+		t.Errorf("%d of 3,000 states exceed the limit", limited)
+	}
+}
+
+// The endpoints of a Service that exceeds the limit are merged without the
+// others, and a report describes this.
+func TestTooManyEndpoints(t *testing.T) {
+	table, name := newUnconnected(t, sampleConfig()), tabletest.NumberedService(0).Name
+	table.SetService(tabletest.NumberedService(0))
+	for n := range 3 {
+		source, all := fmt.Sprint("slice-", n), make([]*cluster.Endpoint, maxEndpoints/2)
+		for i := range all {
+			all[i] = tabletest.Endpoint(netip.AddrFrom4([4]byte{100, byte(i >> 16), byte(i >> 8), byte(i)}).String())
+			all[i].Source = source
+		}
+		table.SetEndpoints(name, source, all)
+	}
+	_ = table.Sync() // it fails without a kernel, after the endpoints were merged
+	s := table.desired.services[name]
+	if len(s.endpoints) != maxEndpoints {
+		t.Errorf("got %d endpoints, want %d", len(s.endpoints), maxEndpoints)
+	}
+	view, _ := table.Service(name)
+	const want = "exceeds the limit of 100000 endpoints: it is served with 100000 of 150000 endpoints of each port"
+	if got := view.Reductions[table.Family()]; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -33,6 +33,16 @@ func (d *desired) namespace(name string) *namespace {
 	return n
 }
 
+// Delay returns how long the tracker should collect changes of a namespace,
+// because earlier ones wait until the namespace has paid for them.
+func (t *Table) Delay(namespace string) time.Duration {
+	n := t.desired.namespaces[namespace]
+	if n == nil {
+		return 0
+	}
+	return t.keeper.Delay(&n.Account)
+}
+
 // place moves a Service that gets another spec, or loses it, to its place by
 // age and name.
 func (n *namespace) place(s *serviceState, spec *cluster.Service) {

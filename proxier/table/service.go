@@ -24,6 +24,10 @@ type serviceState struct {
 	endpoints []*cluster.Endpoint
 	weighted  bool  // an endpoint has another weight than the default
 	edits     edits // of endpoints, by source
+	// sources are all endpoints, by source, if there are more than a Service
+	// can have. leftOut is the number of those that are not among endpoints.
+	sources edits
+	leftOut int
 	// ports are the ports of spec, in its order, followed by removed ones until
 	// the next commit.
 	ports []*portState

@@ -325,17 +325,19 @@ func (s source) notify(commit *keep.Commit, done []*serviceState, nodePortAddrsB
 	t.config.Observer.Committed(c)
 }
 
-// written returns the Services that a commit changed and that have no change
-// left that is not written.
+// written returns the Services that a commit changed, or that changed and have
+// no service ports, and that have no change left that is not written. Its cost
+// does not depend on the number of Services that wait.
 func (d *desired) written(c *keep.Commit) []*serviceState {
-	changed := maps.Clone(d.dirty)
-	for _, change := range c.Changes {
-		changed[change.Owner.(*portState).service] = struct{}{}
-	}
-	if c.Whole {
+	changed := d.portless
+	if d.portless = make(map[*serviceState]struct{}); c.Whole {
+		changed = make(map[*serviceState]struct{}, len(d.services))
 		for _, svc := range d.services {
 			changed[svc] = struct{}{}
 		}
+	}
+	for _, change := range c.Changes {
+		changed[change.Owner.(*portState).service] = struct{}{}
 	}
 	return slices.DeleteFunc(slices.Collect(maps.Keys(changed)), (*serviceState).isPending)
 }

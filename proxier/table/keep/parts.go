@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +30,7 @@ const quantum = 1000
 // Limits.Time has passed. It writes at least one part.
 func (k *writer) updateInParts() error {
 	start, rewrites := time.Now(), k.Rewrites
-	turns := k.queue.turns(start, k.limits.Burst)
+	turns := k.queue.turns(start, k.limits.Burst, k.cost)
 	for {
 		if err := k.take(k.nextPart(&turns)); err != nil {
 			return err
@@ -71,6 +72,9 @@ func (k *writer) take(p part) error {
 // charge charges the CPU time of a part to the accounts of its owners.
 func (k *writer) charge(p part, used time.Duration) {
 	now := time.Now()
+	if k.queue.light += used; p.heavy {
+		k.queue.light = 0
+	}
 	for i, o := range p.owners {
 		a := o.Account()
 		a.ahead = 0
@@ -86,18 +90,27 @@ func (k *writer) nextPart(t *turns) (p part) {
 	if len(*t) == 0 {
 		return p
 	}
+	if i := k.queue.overdue(*t, k.limits.HeavyCost); i >= 0 {
+		a := (*t)[i]
+		k.takeFrom(a, &p, k.limits.PartCost)
+		if k.queue.estimate(a, k.cost); a.nextCost == 0 {
+			*t = slices.Delete(*t, i, i+1)
+		}
+		return p
+	}
 	heap.Init(t) // the last part was charged
 	k.queue.clock = max(k.queue.clock, (*t)[0].served)
-	latest := (*t)[0].served + k.limits.Spread
+	latest := (*t)[0].finish() + k.limits.Spread
 	limit := min(k.limits.PartCost, max(quantum, int(float64(k.limits.PartTime)/k.queue.rate)))
 	var aside []*Account // whose next owner is heavy
 	for len(*t) > 0 && !p.heavy && p.cost < limit {
 		a := (*t)[0]
-		if a.served > latest {
+		if a.finish() > latest {
 			break
 		}
 		before := p.cost
 		k.takeFrom(a, &p, limit)
+		k.queue.estimate(a, k.cost)
 		a.ahead += time.Duration(float64(p.cost-before) * k.queue.rate)
 		switch {
 		case a.first() == nil:
@@ -134,6 +147,9 @@ func (k *writer) takeFrom(a *Account, p *part, limit int) {
 	}
 }
 
+// cost returns the cost of an owner.
+func (k *writer) cost(o Owner) int { return max(1, k.source.Cost(o, o.Kept().have)) }
+
 // addRing adds an owner to a part, and the owners that must be written with it
 // because rows move between them.
 func (k *writer) addRing(p *part, first Owner) {
@@ -146,7 +162,7 @@ func (k *writer) addRing(p *part, first Owner) {
 	add(first)
 	for i := len(p.costs); i < len(p.owners); i++ {
 		o := p.owners[i]
-		cost := max(1, k.source.Cost(o, o.Kept().have))
+		cost := k.cost(o)
 		p.costs, p.cost = append(p.costs, cost), p.cost+cost
 		k.source.Together(o, func(other Owner, _ bool) { add(other) })
 	}

@@ -27,17 +27,37 @@ type taggedRow struct {
 }
 
 // diffRows returns the rows that are in before only, and those that are in
-// after only. A row whose data differs is in both. Most rows are equal and have
-// the same position, so only the others are looked up.
+// after only. A row whose data differs is in both. Most rows are equal and in
+// the same order, so only the others are looked up. If one list is empty, the
+// results share memory with the other one.
 func diffRows(before, after []nft.Row) (removed, added []nft.Row) {
-	var moved []nft.Row
-	n := min(len(before), len(after))
-	for i := range n {
-		if before[i] != after[i] {
-			removed, moved = append(removed, before[i]), append(moved, after[i])
-		}
+	if len(before) == 0 || len(after) == 0 {
+		return before, after
 	}
-	removed, moved = append(removed, before[n:]...), append(moved, after[n:]...)
+	var moved []nft.Row
+	b, a := before, after
+	for ordered := true; len(b) > 0 && len(a) > 0; {
+		if b[0] == a[0] {
+			b, a = b[1:], a[1:]
+			continue
+		}
+		gone, more := 1, 1
+		if ordered && !sameRowKey(b[0], a[0]) {
+			// An owner with fewer endpoints, or more, has other rows at the end
+			// of each frontend.
+			if len(b) > len(a) {
+				gone, more = indexOfKey(b, a[0]), 0
+			} else {
+				gone, more = 0, indexOfKey(a, b[0])
+			}
+			if ordered = gone >= 0 && more >= 0; !ordered {
+				continue
+			}
+		}
+		removed, moved = append(removed, b[:gone]...), append(moved, a[:more]...)
+		b, a = b[gone:], a[more:]
+	}
+	removed, moved = append(removed, b...), append(moved, a...)
 	left := make(map[nft.Row]bool, len(removed))
 	for _, r := range removed {
 		left[r] = true
@@ -51,6 +71,18 @@ func diffRows(before, after []nft.Row) (removed, added []nft.Row) {
 	}
 	return slices.DeleteFunc(removed, func(r nft.Row) bool { return !left[r] }), added
 }
+
+// maxGone is the number of rows of which diffRows notices that they are missing
+// in one place.
+const maxGone = 4096
+
+// indexOfKey returns the index of the first row with the key of another one,
+// negative if the first maxGone rows have none.
+func indexOfKey(rows []nft.Row, r nft.Row) int {
+	return slices.IndexFunc(rows[:min(len(rows), maxGone)], func(o nft.Row) bool { return sameRowKey(o, r) })
+}
+
+func sameRowKey(a, b nft.Row) bool { return a.Set == b.Set && a.Key == b.Key }
 
 // sharedRows counts the owners that have each row of the shared sets (see
 // Source.Shared), or how such counts change. The kernel has the rows with a

@@ -2,6 +2,7 @@ package keep
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -36,6 +37,77 @@ func TestDiffRows(t *testing.T) {
 			t.Errorf("%s: got removed %v, added %v; want %v, %v", tt.name, removed, added, tt.removed, tt.added)
 		}
 	}
+}
+
+// The rows of an owner that is new, or that is deleted, are not compared.
+func TestDiffRowsWithoutBefore(t *testing.T) {
+	rows := make([]nft.Row, 1000)
+	for i := range rows {
+		rows[i].Key = nft.Tuple{}.Integer(uint32(i))
+	}
+	if n := testing.AllocsPerRun(10, func() { diffRows(nil, rows); diffRows(rows, nil) }); n > 0 {
+		t.Errorf("got %v allocations, want none", n)
+	}
+}
+
+// Where an owner has fewer rows in several places, the rows after them are not
+// looked up.
+func TestDiffShiftedRows(t *testing.T) {
+	set := &nft.Set{Name: "s"}
+	rows := func(places, each int) (all []nft.Row) {
+		for p := range places {
+			for i := range each {
+				all = append(all, nft.Row{Set: set, Key: nft.Tuple{}.Integer(uint32(p)).Integer(uint32(i))})
+			}
+		}
+		return all
+	}
+	many, few := rows(3, 1000), rows(3, 999)
+	for _, tt := range []struct{ before, after []nft.Row }{{many, few}, {few, many}} {
+		removed, added := diffRows(tt.before, tt.after)
+		if len(removed)+len(added) != 3 {
+			t.Errorf("got %d removed, %d added; want 3 in all", len(removed), len(added))
+		}
+		if n := testing.AllocsPerRun(10, func() { diffRows(tt.before, tt.after) }); n > 20 {
+			t.Errorf("got %v allocations, want few", n)
+		}
+	}
+}
+
+// However rows are changed and moved, the differences lead from the rows before
+// to those after.
+func TestDiffRandomRows(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	sets := []*nft.Set{{Name: "a"}, {Name: "b"}}
+	random := func() []nft.Row {
+		var all []nft.Row
+		for k := range uint32(12) {
+			row := nft.Row{Set: sets[k%2], Key: nft.Tuple{}.Integer(k), Data: nft.Tuple{}.Integer(r.Uint32N(2))}
+			if r.IntN(3) > 0 {
+				all = append(all, row)
+			}
+		}
+		if r.IntN(2) == 0 {
+			r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		}
+		return all
+	}
+	minus := func(from, rows []nft.Row) []nft.Row {
+		return slices.DeleteFunc(slices.Clone(from), func(r nft.Row) bool { return slices.Contains(rows, r) })
+	}
+	for range 20_000 {
+		before, after := random(), random()
+		removed, added := diffRows(before, after)
+		if !sameRows(removed, minus(before, after)) || !sameRows(added, minus(after, before)) {
+			t.Fatalf("before %v, after %v: got removed %v, added %v", before, after, removed, added)
+		}
+	}
+}
+
+// sameRows reports whether two lists have the same rows, in any order.
+func sameRows(a, b []nft.Row) bool {
+	return slices.Equal(slices.SortedFunc(slices.Values(a), nft.Row.Compare),
+		slices.SortedFunc(slices.Values(b), nft.Row.Compare))
 }
 
 func TestSharedRows(t *testing.T) {

@@ -92,6 +92,7 @@ func rowsOf(to []nft.Row, c Content) []nft.Row {
 // compareRows compares two lists of rows. Those of shared sets are counted.
 func (tx *transaction) compareRows(tag uint32, before, after []nft.Row) {
 	before, after = diffRows(before, after)
+	tx.removed, tx.added = slices.Grow(tx.removed, len(before)), slices.Grow(tx.added, len(after))
 	for _, r := range before {
 		if row := (taggedRow{r, tag}); tx.source.Shared(r.Set) {
 			tx.shared.add(row, -1)
