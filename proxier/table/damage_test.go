@@ -18,7 +18,8 @@ import (
 
 // Damage by another program, in each part of the table: whether a check reports
 // it, or only the scrubber, and as which kind, and what a comparison names. It
-// is repaired once, without a rewrite unless the table is gone. The test of package explain with this name reads the same damages.
+// is repaired once, without a rewrite unless the table is gone. The test of
+// package explain with this name reads the same damages.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	damages, err := txtar.ParseFile("testdata/damages.txtar")

@@ -227,8 +227,8 @@ func (s source) ChainOf(r nft.Row) (id uint32, ok bool) {
 // Chain implements keep.Source.
 func (s source) Chain(id uint32) (*nft.Chain, nft.Row) { return s.t.rules.Balancer(ruleset.Class(id)) }
 
-// HasStableChains implements keep.Source. Another process can give the number of
-// a service port to another one.
+// HasStableChains implements keep.Source. Another process can give the number
+// of a service port to another one.
 func (s source) HasStableChains(c keep.Content) bool { return planOf(c).Number == 0 }
 
 // IsIndexed implements keep.Source.

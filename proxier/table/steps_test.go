@@ -83,12 +83,14 @@ func TestRepairInSteps(t *testing.T) {
 	rewrites := of.Stats().Rewrites
 	for _, damage := range []string{
 		"flush map ip kube-proxy service-targets", "flush map ip kube-proxy service-classes",
-		"flush map ip kube-proxy service-targets; flush map ip kube-proxy class-chains; flush chain ip kube-proxy services",
+		"flush map ip kube-proxy service-targets; flush map ip kube-proxy class-chains; " +
+			"flush chain ip kube-proxy services",
 	} {
 		tabletest.LoadNFT(t, strings.ReplaceAll(damage, "; ", "\n"))
 		must.NoError(t, of.Check())
 		for i := 0; of.IsRepairing(); i++ {
-			// More and fewer endpoints of Services that are repaired, or not yet.
+			// More and fewer endpoints of Services that are repaired, or not
+			// yet.
 			e.pass(100+i, always(9+i%3))
 			must.NoError(t, finish(of))
 			must.NoError(t, of.Check())

@@ -16,8 +16,8 @@ import (
 // outcome is unknown. Then a rewrite adopts the table: it compares all rows and
 // writes only those that differ, in short transactions, each with whole owners
 // as far as they fit. So no transaction is large, also while a program listens
-// to nf_tables, for which the kernel builds a message of several KB for each row
-// that a transaction changes.
+// to nf_tables, for which the kernel builds a message of several KB for each
+// row that a transaction changes.
 //
 //	rows with comments, verdicts, counters   are read by key and compared
 //	other rows                               are added: the kernel ignores those
@@ -91,9 +91,9 @@ func (k *writer) adopt(isolate bool) (*transaction, error) {
 }
 
 // compareProgram compares the table with what the transaction will have
-// committed, apart from owners. ok is false if a chain of the program or a chain
-// that owners share differs, or if an owner has a chain that may belong to
-// another owner in the kernel.
+// committed, apart from owners. ok is false if a chain of the program or a
+// chain that owners share differs, or if an owner has a chain that may belong
+// to another owner in the kernel.
 func (a *adoption) compareProgram() (ok bool, err error) {
 	want := newCommitted()
 	want.program, want.sets = a.tx.program, a.tx.sets
@@ -272,7 +272,8 @@ func (a *adoption) writeStep(careful bool) error {
 	tx := newTransaction(a.batch, a.source, a.have)
 	tx.writeChains(a.chains...)
 	var added []taggedRow
-	for _, set := range slices.SortedFunc(maps.Keys(a.rows), func(a, b *nft.Set) int { return strings.Compare(a.Name, b.Name) }) {
+	byName := func(a, b *nft.Set) int { return strings.Compare(a.Name, b.Name) }
+	for _, set := range slices.SortedFunc(maps.Keys(a.rows), byName) {
 		rows := a.rows[set]
 		if !careful && !isNamed(set, rows) {
 			added = append(added, rows...)

@@ -10,8 +10,8 @@ type attempt struct {
 	// anonymous reports whether the error refers to a message, but to no
 	// owner, because several of them share the message.
 	anonymous bool
-	// untagged reports whether the kernel refused the transaction, and the error
-	// does not show why. of is what an update writes.
+	// untagged reports whether the kernel refused the transaction, and the
+	// error does not show why. of is what an update writes.
 	untagged bool
 	of       extent
 	// failures is the number of updates in a row that failed before, without a

@@ -16,8 +16,8 @@ import (
 // compared.
 type audit struct {
 	*state
-	// all makes the audit read all chains, and compare the forms of objects, not
-	// whether they are those that were committed.
+	// all makes the audit read all chains, and compare the forms of objects,
+	// not whether they are those that were committed.
 	all   bool
 	want  func(Owner) Content
 	found []Difference // in the present step

@@ -16,9 +16,9 @@ import (
 type committed struct {
 	program *nft.Table // nil before the first commit
 	rows    []nft.Row  // of no owner
-	// chains are the chains on demand that exist, by id, and unused is the number
-	// of those that no row needs. sets are the sets on demand that packets fill.
-	// They stay until everything is written.
+	// chains are the chains on demand that exist, by id, and unused is the
+	// number of those that no row needs. sets are the sets on demand that
+	// packets fill. They stay until everything is written.
 	chains map[uint32]*chainUse
 	unused int
 	sets   map[*nft.Set]bool

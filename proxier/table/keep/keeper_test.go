@@ -37,8 +37,8 @@ func (f *firewall) handle(t testing.TB) uint64 {
 	return found.Handle
 }
 
-// Another program flushes a large ruleset again and again. The first two times, a
-// Check writes the table at once. From then on the repairs wait.
+// Another program flushes a large ruleset again and again. The first two times,
+// a Check writes the table at once. From then on the repairs wait.
 func TestFlushedRuleset(t *testing.T) {
 	t.Parallel()
 	f := newServing(t)

@@ -131,9 +131,9 @@ func (l leftovers) retry() {
 // maxRetired is the number of unused chains that are deleted at a time.
 const maxRetired = 100
 
-// retire deletes some chains on demand that no row needs, if there are many: one
-// transaction deletes the rows that lead to them, the next one the chains. Their
-// accounts pay for it.
+// retire deletes some chains on demand that no row needs, if there are many:
+// one transaction deletes the rows that lead to them, the next one the chains.
+// Their accounts pay for it.
 func (k *writer) retire() error {
 	if k.doubt != "" || k.have.unused <= k.limits.UnusedChains {
 		return nil

@@ -119,7 +119,8 @@ func (a *audit) readDamage(was *structure, found *damage) error {
 	if err := a.compareStructure(a.have.someChains(a.source, len(a.have.chains))); err != nil || !a.now.exists() {
 		return err
 	}
-	found.chains = found.chains || slices.ContainsFunc(a.found, func(d Difference) bool { return d.damage.Kind == DamagedRule })
+	isRule := func(d Difference) bool { return d.damage.Kind == DamagedRule }
+	found.chains = found.chains || slices.ContainsFunc(a.found, isRule)
 	structural := len(a.found)
 	for _, set := range program.Sets {
 		o := object{kindSet, set.Name}

@@ -10,8 +10,8 @@ import (
 )
 
 // scrubber compares everything with what was committed, in passes of short
-// steps, each in one generation, and repairs what differs. A pass has one of two
-// purposes:
+// steps, each in one generation, and repairs what differs. A pass has one of
+// two purposes:
 //
 //   - After another program committed, it finds what verification does not find:
 //     single rows that were deleted or changed. It rests after each step.

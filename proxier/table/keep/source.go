@@ -54,9 +54,9 @@ type Source interface {
 	// HasStableChains reports whether chains with the names of a content never
 	// belonged to another owner, also before the process started.
 	HasStableChains(Content) bool
-	// IsIndexed reports whether the rows of a set have indexes: a packet looks up
-	// an index only if all lower ones exist. After returns the keys at which a
-	// set with indexes can have rows if the table has a row, and only then.
+	// IsIndexed reports whether the rows of a set have indexes: a packet looks
+	// up an index only if all lower ones exist. After returns the keys at which
+	// a set with indexes can have rows if the table has a row, and only then.
 	IsIndexed(*nft.Set) bool
 	After(nft.Row) []nft.Row
 	// Inherit returns the rows that sets filled by packets take over from a

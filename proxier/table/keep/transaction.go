@@ -49,7 +49,8 @@ const maxBuffered = 4096
 func newTransaction(to *nft.Batch, source Source, have *committed) *transaction {
 	return &transaction{
 		to: to, source: source, have: have, program: have.program, rows: have.rows, reused: new(rowBuffers),
-		demand: make(map[uint32]*Account), users: make(map[uint32]int), sets: make(map[*nft.Set]bool), shared: make(sharedRows),
+		demand: make(map[uint32]*Account), users: make(map[uint32]int),
+		sets: make(map[*nft.Set]bool), shared: make(sharedRows),
 		counts: make(map[*nft.Set]int), samples: make(map[*nft.Set][]nft.Row),
 	}
 }

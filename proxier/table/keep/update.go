@@ -79,8 +79,8 @@ func (k *writer) update(owners []Owner, of extent) (err error) {
 }
 
 // bisect writes owners of an update that failed without an owner to blame, in
-// halves, until it has found the one that is refused. If the kernel refuses both
-// halves for want of memory, it is no owner's fault.
+// halves, until it has found the one that is refused. If the kernel refuses
+// both halves for want of memory, it is no owner's fault.
 func (k *writer) bisect(owners []Owner, err error) error {
 	rings := k.rings(owners)
 	if len(rings) == 1 {

@@ -43,7 +43,8 @@ func (s *state) Verify() error {
 	return nil
 }
 
-// sampleRows compares the number of rows of each set that is not being repaired.
+// sampleRows compares the number of rows of each set that is not being
+// repaired.
 func (a *audit) sampleRows() error {
 	for _, set := range a.have.program.Sets {
 		if a.damaged != nil && a.damaged.sets[set] {

@@ -87,20 +87,20 @@ type Limits struct {
 	// FirstRetry is the time after which an owner that was held back is tried
 	// again. It doubles with each failure.
 	FirstRetry time.Duration
-	// UnusedChains is the number of chains on demand that may be unused: an owner
-	// that changes all the time can add one with each change. A chain that is
-	// unused costs 1 to 3 µs for each change of a verdict map. UnusedFor is how
-	// long a chain stays after its last row: a packet may have found that row, and
-	// be on its way to the chain.
+	// UnusedChains is the number of chains on demand that may be unused: an
+	// owner that changes all the time can add one with each change. A chain
+	// that is unused costs 1 to 3 µs for each change of a verdict map.
+	// UnusedFor is how long a chain stays after its last row: a packet may have
+	// found that row, and be on its way to the chain.
 	UnusedChains int
 	UnusedFor    time.Duration
 	// ColdBytes is the size at which a transaction ends while no packet uses
 	// the table. The kernel can stall while a map grows within one huge
 	// transaction.
 	ColdBytes int
-	// FreeRepair is the CPU time of a repair above which it is large. FirstPause
-	// is the shortest pause after a large repair while another program keeps
-	// changing the table, LastPause the longest one.
+	// FreeRepair is the CPU time of a repair above which it is large.
+	// FirstPause is the shortest pause after a large repair while another
+	// program keeps changing the table, LastPause the longest one.
 	FreeRepair, FirstPause, LastPause time.Duration
 	// CheckShare limits the CPU time of verifications and of the scrubber, for
 	// one table, to 1/CheckShare of a core. While verifications take more, the
@@ -114,6 +114,7 @@ func DefaultLimits() Limits {
 		PartCost: 20_000, HeavyCost: 4096, PartTime: 10 * time.Millisecond, Time: 20 * time.Millisecond,
 		Spread: 5 * time.Millisecond, Burst: time.Second, FirstRetry: 100 * time.Millisecond, ColdBytes: 1200 << 10,
 		UnusedChains: 1000, UnusedFor: time.Second,
-		FreeRepair: 20 * time.Millisecond, FirstPause: 250 * time.Millisecond, LastPause: 10 * time.Second, CheckShare: 250, ScrubShare: 1000,
+		FreeRepair: 20 * time.Millisecond, FirstPause: 250 * time.Millisecond, LastPause: 10 * time.Second,
+		CheckShare: 250, ScrubShare: 1000,
 	}
 }
