@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"runtime"
 	"slices"
 	"time"
 
@@ -32,6 +31,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/eject/probe"
 	"github.com/nftproxy/nftproxy/proxier/metric"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 const (
@@ -132,11 +132,8 @@ func New(config Config) (*Ejector, error) {
 // Close closes the connection to the kernel, after Run has returned.
 func (e *Ejector) Close() error { return e.conn.Close() }
 
-// Run works until ctx ends. It has a thread of its own, whose CPU time it
-// measures.
+// Run works until ctx ends.
 func (e *Ejector) Run(ctx context.Context) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	timer := time.NewTimer(minPeriod)
 	defer timer.Stop()
 	e.walkAt = time.Now().Add(minPeriod)
@@ -293,14 +290,15 @@ func (e *Ejector) report(err error) {
 // unanswered calls each with the attempts to connect to endpoints of Services
 // that have no answer. It returns the CPU time that it took.
 func (e *Ejector) unanswered(ctx context.Context, each func(attempt)) (took time.Duration, err error) {
-	before := threadTime()
 	s := conntrack.Selection{Protocol: unix.IPPROTO_TCP, Translated: true, Answer: conntrack.Unanswered}
-	_, err = e.conn.Select(ctx, s, func(c conntrack.Connection) {
-		if c.State == "SYN_SENT" {
-			each(attempt{c.Client, c.Frontend, c.Endpoint, c.ID})
-		}
+	return keep.ThreadTimeOf(func() error {
+		_, err := e.conn.Select(ctx, s, func(c conntrack.Connection) {
+			if c.State == "SYN_SENT" {
+				each(attempt{c.Client, c.Frontend, c.Endpoint, c.ID})
+			}
+		})
+		return err
 	})
-	return threadTime() - before, err
 }
 
 // charge records CPU time that unanswered attempts caused.
@@ -410,7 +408,7 @@ func (e *Ejector) resolveFamily(ctx context.Context, f nft.Family, frontends map
 
 // look passes the answered connections of suspects to the Detector.
 func (e *Ejector) look(ctx context.Context, suspects []eject.Endpoint) {
-	before, now := threadTime(), time.Now()
+	now := time.Now()
 	ids := make(map[netip.AddrPort][]uint32, len(suspects))
 	for _, s := range suspects {
 		ids[s.Addr] = nil
@@ -420,12 +418,14 @@ func (e *Ejector) look(ctx context.Context, suspects []eject.Endpoint) {
 			ids[c.Endpoint] = append(ids[c.Endpoint], c.ID)
 		}
 	}
-	var err error
-	for _, s := range looks(ids, e.config.Families) {
-		_, failed := e.conn.Select(ctx, s, each)
-		err = errors.Join(err, failed)
-	}
-	e.charge(threadTime() - before)
+	took, err := keep.ThreadTimeOf(func() (err error) {
+		for _, s := range looks(ids, e.config.Families) {
+			_, failed := e.conn.Select(ctx, s, each)
+			err = errors.Join(err, failed)
+		}
+		return err
+	})
+	e.charge(took)
 	if e.report(err); err != nil {
 		e.rested = now.Add(minPeriod)
 		return
@@ -458,26 +458,20 @@ func looks(endpoints map[netip.AddrPort][]uint32, families []nft.Family) (all []
 // clean deletes the attempts to connect to ejected endpoints of the frontends
 // that the last walk found: the clients' next packets reach others.
 func (e *Ejector) clean(ctx context.Context) {
-	before := threadTime()
-	s := conntrack.Selection{Translated: true}
-	n, err := e.conn.DeleteAttempts(ctx, s, func(frontend, endpoint netip.AddrPort) bool {
+	ejected := func(frontend, endpoint netip.AddrPort) bool {
 		p, ok := e.ports[frontend]
 		return ok && e.detector.Ejected(eject.Endpoint{Port: p, Addr: endpoint})
+	}
+	var n int
+	took, err := keep.ThreadTimeOf(func() (err error) {
+		n, err = e.conn.DeleteAttempts(ctx, conntrack.Selection{Translated: true}, ejected)
+		return err
 	})
-	e.charge(threadTime() - before)
+	e.charge(took)
 	if err != nil {
 		klog.ErrorS(err, "Failed to delete attempts to connect to ejected endpoints, retrying")
 		e.cleanAt = time.Now().Add(minPeriod)
 		return
 	}
 	klog.V(2).InfoS("Deleted attempts to connect to ejected endpoints", "attempts", n)
-}
-
-// threadTime returns the CPU time of the calling thread.
-func threadTime() time.Duration {
-	var usage unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
-		return 0
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
