@@ -11,6 +11,9 @@
 // looks: at most 0.5 % of a core, and one in a second. All else, which only
 // unanswered attempts cause, takes at most as much on the average of a minute.
 // While there is no attempt of that age, the tables are asked nothing.
+//
+// In calm (see package calm), walks take a third of that at most, and one
+// follows in 4 s. An attempt that is unanswered ends the calm.
 package ejector
 
 import (
@@ -26,6 +29,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/calm"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/eject"
 	"github.com/nftproxy/nftproxy/proxier/eject/probe"
@@ -44,6 +48,10 @@ const (
 	minPeriod = time.Second
 	maxPeriod = 2 * time.Minute
 	walkShare = 200
+	// minCalmPeriod and calmFactor limit the period in calm: it is at least
+	// calmFactor times as long.
+	minCalmPeriod = 4 * time.Second
+	calmFactor    = 3
 	// credit is the time of which second looks, looks for answers of suspects
 	// and deletions may take at once what they may take on average: as much as
 	// walks. So an endpoint that dies is ejected without a pause.
@@ -72,6 +80,9 @@ type Config struct {
 	// syncs. Sync requests a sync.
 	Query func(context.Context, nft.Family, func(*table.Table) error) error
 	Sync  func(nft.Family)
+	// Calm gets the unanswered attempts as signs of life. In calm, walks are
+	// rarer.
+	Calm *calm.State
 	// Events receives warnings about service ports.
 	Events cluster.EventRecorder
 	// Metrics gets the metrics of the Ejector.
@@ -136,11 +147,14 @@ func (e *Ejector) Close() error { return e.conn.Close() }
 func (e *Ejector) Run(ctx context.Context) {
 	timer := time.NewTimer(minPeriod)
 	defer timer.Stop()
+	disturbed := e.config.Calm.Disturbed()
 	e.walkAt = time.Now().Add(minPeriod)
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-disturbed:
+			e.walkSooner(time.Now())
 		case o := <-e.results:
 			e.probes.WithLabelValues(string(o.Result)).Inc()
 			e.detector.Probed(time.Now(), o.Probe, o.Result)
@@ -270,12 +284,26 @@ func (e *Ejector) endWalk(ctx context.Context, aged []attempt, err error) {
 	if e.report(err); err == nil {
 		e.resolve(ctx, aged)
 	}
-	e.walkAt = e.began.Add(e.period)
+	e.walkAt = e.nextWalk(time.Now())
 	// What resolve took counts, too: if walks took all the CPU time, nothing
 	// would be left for the looks at suspects.
 	if len(aged) > 0 && e.walkAt.Before(e.rested) {
 		e.walkAt = e.rested
 	}
+}
+
+// walkSooner makes the next walk follow the last one as soon as on a node that
+// is alert, unless a second look is due.
+func (e *Ejector) walkSooner(now time.Time) {
+	if e.first == nil {
+		e.walkAt = e.nextWalk(now)
+	}
+}
+
+// nextWalk returns the time of the walk after the last one.
+func (e *Ejector) nextWalk(now time.Time) time.Time {
+	calm := min(max(minCalmPeriod, calmFactor*e.period), maxPeriod)
+	return e.config.Calm.Next(now, e.began, e.period, calm)
 }
 
 // report logs the error of a walk, once until a walk succeeds.
@@ -332,6 +360,9 @@ func (e *Ejector) resolve(ctx context.Context, aged []attempt) {
 			e := eject.Endpoint{Port: p, Addr: a.endpoint}
 			tries = append(tries, eject.Try{Endpoint: e, Client: a.client, ID: a.id})
 		}
+	}
+	if len(tries) > 0 {
+		e.config.Calm.Disturb(now)
 	}
 	e.detector.Tried(now, tries)
 	if slices.ContainsFunc(tries, func(t eject.Try) bool { return e.detector.Ejected(t.Endpoint) }) {
