@@ -293,9 +293,9 @@ func (e *Ejector) endWalk(ctx context.Context, aged []attempt, err error) {
 }
 
 // walkSooner makes the next walk follow the last one as soon as on a node that
-// is alert, unless a second look is due.
+// is alert, unless a second look is due, or walks wait for CPU time.
 func (e *Ejector) walkSooner(now time.Time) {
-	if e.first == nil {
+	if e.first == nil && !now.Before(e.rested) {
 		e.walkAt = e.nextWalk(now)
 	}
 }

@@ -189,8 +189,13 @@ func TestSignsOfLife(t *testing.T) {
 			t.Errorf("attempt to %q: alert is %v, the next walk is after %s", step.frontend, got, e.walkAt.Sub(now))
 		}
 	}
-	e.first, e.walkAt = make(map[attempt]struct{}), now
-	if e.walkSooner(now); e.walkAt != now {
+	later := now.Add(time.Hour)
+	e.walkAt, e.rested = later, later
+	if e.walkSooner(now); e.walkAt != later {
+		t.Error("a walk does not wait for CPU time")
+	}
+	e.rested, e.first = time.Time{}, make(map[attempt]struct{})
+	if e.walkSooner(now); e.walkAt != later {
 		t.Error("a second look was moved")
 	}
 }
