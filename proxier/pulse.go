@@ -66,7 +66,9 @@ func (p *pulse) run(ctx context.Context, loops []*syncLoop) {
 }
 
 // next returns the time of the poll after one at now.
-func (p *pulse) next(now time.Time) time.Time { return p.calm.Next(now, now, pollPeriod, calmPollPeriod) }
+func (p *pulse) next(now time.Time) time.Time {
+	return p.calm.Next(now, now, pollPeriod, calmPollPeriod)
+}
 
 // poll wakes the loops that have something to do.
 func (p *pulse) poll(now time.Time, loops []*syncLoop) {
