@@ -242,7 +242,7 @@ bench-fleet: setup build ## Measure what the proxies of NODES=50,200 nodes cost 
 	  $(if $(PUBLISH),--publish=test/bench/fleet/results) $(FLEET)
 
 .PHONY: bench-deadendpoints
-bench-deadendpoints: setup build ## Measure what clients see when endpoints die, with kube-proxy and nftproxy (root, ten minutes). PUBLISH=1 keeps the figures.
+bench-deadendpoints: setup build ## Measure what clients see when endpoints die or rules are flushed, and idle proxies, with kube-proxy and nftproxy (root, half an hour). PUBLISH=1 keeps the figures.
 	test/apiserver/build .cache/apiserver
 	@cd test/bench && $(BENCH_BUILD) -o ../../bin/deadendpoints ./deadendpoints
 	bin/deadendpoints --output=.cache/bench/deadendpoints-$(shell date +%F) \

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/calm"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/follow"
 	"github.com/nftproxy/nftproxy/proxier/history"
@@ -25,9 +26,10 @@ type shared struct {
 	metrics   *metrics
 	history   *history.Log
 	followers *follow.Followers // nil before setUp
-	patience  time.Duration     // queryPatience, except in tests
-	unsynced  atomic.Int32      // number of families without a successful sync
-	allSynced chan struct{}     // closed when it is 0
+	calm      *calm.State
+	patience  time.Duration // queryPatience, except in tests
+	unsynced  atomic.Int32  // number of families without a successful sync
+	allSynced chan struct{} // closed when it is 0
 }
 
 // family serves one address family of a Proxier. Its loop is the only goroutine
@@ -77,6 +79,7 @@ func (all families) of(f nft.Family) *family {
 
 // request requests a sync.
 func (f *family) request() {
+	f.calm.Disturb(time.Now())
 	if f.tracker.late(f.table.Family()) {
 		f.health.changed()
 	}

@@ -114,10 +114,12 @@ func (p *Proxier) OnServiceCIDRsChanged(cidrs []string) {
 
 // onLocalAddresses is called with the addresses of this node.
 func (p *Proxier) onLocalAddresses(ips []netip.Addr) {
-	p.setNode(p.node.change(func(n *cluster.Node) {
+	changed := p.node.change(func(n *cluster.Node) {
 		n.LocalIPs, n.NodePortIPs = ips, within(ips, p.config.Rules.NodePortAddresses.CIDRs)
-	}))
-	p.Sync() // a source with ExplicitSync does not notice this change
+	})
+	if p.setNode(changed); changed {
+		p.Sync() // a source with ExplicitSync does not notice this change
+	}
 }
 
 // setNode records a change of this node, unless nothing changed.

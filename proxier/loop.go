@@ -11,12 +11,11 @@ import (
 
 // Periods of SyncLoop that are not configurable.
 const (
-	// checkPeriod is the interval between checks for changes by other programs
-	// (see pulse).
-	checkPeriod = 50 * time.Millisecond
-	// publishPeriod is the interval at which checks publish metrics. They look
-	// at the table then even if no other program committed.
-	publishPeriod = time.Second
+	// publishPeriod is the interval at which checks publish metrics, if there
+	// are as many. It is less than checkPeriod, which is not exact.
+	publishPeriod = 900 * time.Millisecond
+	// checkRetry is the delay before a check that failed is tried again.
+	checkRetry = time.Second
 	// retryFirst and retryLast limit the delay before a failed sync is tried
 	// again, which doubles with each failure.
 	retryFirst = 100 * time.Millisecond
@@ -51,8 +50,7 @@ func newSyncLoop(f *family) *syncLoop { return &syncLoop{family: f, checks: make
 
 // run runs the loop until ctx ends.
 func (l *syncLoop) run(ctx context.Context) {
-	check, resync := time.NewTicker(publishPeriod), time.NewTicker(l.config.syncPeriod())
-	defer check.Stop()
+	resync := time.NewTicker(l.config.syncPeriod())
 	defer resync.Stop()
 	for {
 		select {
@@ -71,8 +69,6 @@ func (l *syncLoop) run(ctx context.Context) {
 			l.attempt("Sync", l.table.Sync)
 		case <-l.retry:
 			l.attempt("Sync", l.table.Sync)
-		case <-check.C:
-			l.check()
 		case <-l.checks:
 			l.check()
 		case <-resync.C:
@@ -161,13 +157,13 @@ func (l *syncLoop) check() {
 	err := l.table.Check()
 	l.checkAfter = time.Now().Add(l.table.Rest())
 	if err != nil {
-		klog.ErrorS(err, "Failed to check the table", "ipFamily", l.name(), "retryAfter", publishPeriod)
-		l.checkAfter = time.Now().Add(publishPeriod)
+		klog.ErrorS(err, "Failed to check the table", "ipFamily", l.name(), "retryAfter", checkRetry)
+		l.checkAfter = time.Now().Add(checkRetry)
 		l.health.changed()
 		l.request()
 	}
 	l.idle.Store(l.table.IsIdle())
-	if time.Since(l.published) >= publishPeriod-checkPeriod { // the ticker is not exact
+	if time.Since(l.published) >= publishPeriod {
 		l.published = time.Now()
 		l.publish()
 	}

@@ -145,7 +145,7 @@ func TestDeferredChanges(t *testing.T) {
 		if isWritten() {
 			return
 		}
-		time.Sleep(checkPeriod)
+		time.Sleep(pollPeriod)
 	}
 	t.Errorf("chain %s was not written", last)
 }

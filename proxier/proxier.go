@@ -15,6 +15,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/calm"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ejector"
 	"github.com/nftproxy/nftproxy/proxier/follow"
@@ -79,6 +80,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		node:      newNodeTracker(&config),
 		metrics:   newMetrics(families...),
 		history:   history.New(),
+		calm:      calm.New(time.Now()),
 		patience:  queryPatience,
 		allSynced: make(chan struct{}),
 	}}
@@ -115,7 +117,7 @@ func (p *Proxier) setUp(families []nft.Family) (err error) {
 		return err
 	}
 	p.closers = append(p.closers, p.addresses)
-	if p.pulse, err = openPulse(p.families[0].table.Generation()); err != nil {
+	if p.pulse, err = openPulse(p.families[0].table.Generation(), p.calm); err != nil {
 		return err
 	}
 	p.closers = append(p.closers, p.pulse)
@@ -131,7 +133,7 @@ func (p *Proxier) openEjector(families []nft.Family) {
 		return
 	}
 	e, err := ejector.New(ejector.Config{
-		NodeName: p.config.NodeName, Families: families, Events: p.events, Metrics: p.metrics.Set,
+		NodeName: p.config.NodeName, Families: families, Events: p.events, Metrics: p.metrics.Set, Calm: p.calm,
 		Query: p.Query, Sync: func(f nft.Family) { p.families.of(f).request() },
 	})
 	if err != nil {

@@ -6,27 +6,42 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/calm"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
-// pulse wakes the loops of all families when another program committed, and
-// those whose last check left something to do. So an idle process makes one
-// request to the kernel in each checkPeriod, whatever the number of families.
-// If the request fails or hangs, the loops still check their tables each
-// publishPeriod.
+// Periods of the pulse, on a node that is alert, and in calm (see package
+// calm).
+const (
+	// pollPeriod is the interval between checks for changes by other programs.
+	pollPeriod     = 50 * time.Millisecond
+	calmPollPeriod = 500 * time.Millisecond
+	// checkPeriod is the interval at which the loops check their tables even if
+	// no other program committed: they read the sysctls and publish metrics.
+	checkPeriod     = time.Second
+	calmCheckPeriod = 10 * time.Second
+)
+
+// pulse wakes the loops of all families when another program committed, those
+// whose last check left something to do, and all in each checkPeriod. So an
+// idle process makes one request to the kernel in each pollPeriod, whatever the
+// number of families. The kernel answers it without waiting for a commit.
 type pulse struct {
 	kernel     *nft.Conn
 	generation *keep.Generation
+	calm       *calm.State
+	foreign    int       // the number of commits of other programs so far
+	checked    time.Time // when all loops were last woken
 }
 
 // openPulse connects to nf_tables in the network namespace of the calling
 // thread.
-func openPulse(generation *keep.Generation) (*pulse, error) {
+func openPulse(generation *keep.Generation, calm *calm.State) (*pulse, error) {
 	kernel, err := nft.Open()
 	if err != nil {
 		return nil, fmt.Errorf("pulse: %w", err)
 	}
-	return &pulse{kernel, generation}, nil
+	return &pulse{kernel: kernel, generation: generation, calm: calm}, nil
 }
 
 // Close closes the connection.
@@ -34,21 +49,42 @@ func (p *pulse) Close() error { return p.kernel.Close() }
 
 // run runs until ctx ends.
 func (p *pulse) run(ctx context.Context, loops []*syncLoop) {
-	tick := time.NewTicker(checkPeriod)
-	defer tick.Stop()
-	known := 0
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
+			now := time.Now()
+			// If the timer were reset later, the runtime would wake another
+			// thread, which already waits for a later timer.
+			timer.Reset(p.next(now).Sub(now))
+			p.poll(now, loops)
 		}
-		foreign, err := p.generation.Poll(p.kernel.Generation)
-		for _, l := range loops {
-			if err != nil || foreign != known || !l.idle.Load() {
-				signal(l.checks)
-			}
-		}
-		known = foreign
 	}
+}
+
+// next returns the time of the poll after one at now.
+func (p *pulse) next(now time.Time) time.Time {
+	return p.calm.Next(now, now, pollPeriod, calmPollPeriod)
+}
+
+// poll wakes the loops that have something to do.
+func (p *pulse) poll(now time.Time, loops []*syncLoop) {
+	foreign, err := p.generation.Poll(p.kernel.Generation)
+	all := !now.Before(p.calm.Next(now, p.checked, checkPeriod, calmCheckPeriod))
+	if all {
+		p.checked = now
+	}
+	for _, l := range loops {
+		needed := err != nil || foreign != p.foreign || !l.idle.Load()
+		if needed {
+			p.calm.Disturb(now)
+		}
+		if needed || all {
+			signal(l.checks)
+		}
+	}
+	p.foreign = foreign
 }

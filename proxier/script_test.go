@@ -194,7 +194,7 @@ func (s *story) request(all ...time.Duration) {
 		ctx, cancel := context.WithTimeout(context.Background(), duration)
 		s.t.Cleanup(cancel)
 		go func() {
-			for ; ctx.Err() == nil; time.Sleep(checkPeriod) {
+			for ; ctx.Err() == nil; time.Sleep(pollPeriod) {
 				s.p.Sync()
 			}
 		}()

@@ -11,13 +11,15 @@
 // looks: at most 0.5 % of a core, and one in a second. All else, which only
 // unanswered attempts cause, takes at most as much on the average of a minute.
 // While there is no attempt of that age, the tables are asked nothing.
+//
+// In calm (see package calm), walks take a third of that at most, and one
+// follows in 4 s. An attempt that is unanswered ends the calm.
 package ejector
 
 import (
 	"context"
 	"errors"
 	"net/netip"
-	"runtime"
 	"slices"
 	"time"
 
@@ -27,11 +29,13 @@ import (
 
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/calm"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/eject"
 	"github.com/nftproxy/nftproxy/proxier/eject/probe"
 	"github.com/nftproxy/nftproxy/proxier/metric"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 const (
@@ -44,6 +48,10 @@ const (
 	minPeriod = time.Second
 	maxPeriod = 2 * time.Minute
 	walkShare = 200
+	// minCalmPeriod and calmFactor limit the period in calm: it is at least
+	// calmFactor times as long.
+	minCalmPeriod = 4 * time.Second
+	calmFactor    = 3
 	// credit is the time of which second looks, looks for answers of suspects
 	// and deletions may take at once what they may take on average: as much as
 	// walks. So an endpoint that dies is ejected without a pause.
@@ -72,6 +80,9 @@ type Config struct {
 	// syncs. Sync requests a sync.
 	Query func(context.Context, nft.Family, func(*table.Table) error) error
 	Sync  func(nft.Family)
+	// Calm gets the unanswered attempts as signs of life. In calm, walks are
+	// rarer.
+	Calm *calm.State
 	// Events receives warnings about service ports.
 	Events cluster.EventRecorder
 	// Metrics gets the metrics of the Ejector.
@@ -132,18 +143,18 @@ func New(config Config) (*Ejector, error) {
 // Close closes the connection to the kernel, after Run has returned.
 func (e *Ejector) Close() error { return e.conn.Close() }
 
-// Run works until ctx ends. It has a thread of its own, whose CPU time it
-// measures.
+// Run works until ctx ends.
 func (e *Ejector) Run(ctx context.Context) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	timer := time.NewTimer(minPeriod)
 	defer timer.Stop()
+	disturbed := e.config.Calm.Disturbed()
 	e.walkAt = time.Now().Add(minPeriod)
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-disturbed:
+			e.walkSooner(time.Now())
 		case o := <-e.results:
 			e.probes.WithLabelValues(string(o.Result)).Inc()
 			e.detector.Probed(time.Now(), o.Probe, o.Result)
@@ -273,12 +284,26 @@ func (e *Ejector) endWalk(ctx context.Context, aged []attempt, err error) {
 	if e.report(err); err == nil {
 		e.resolve(ctx, aged)
 	}
-	e.walkAt = e.began.Add(e.period)
+	e.walkAt = e.nextWalk(time.Now())
 	// What resolve took counts, too: if walks took all the CPU time, nothing
 	// would be left for the looks at suspects.
 	if len(aged) > 0 && e.walkAt.Before(e.rested) {
 		e.walkAt = e.rested
 	}
+}
+
+// walkSooner makes the next walk follow the last one as soon as on a node that
+// is alert, unless a second look is due, or walks wait for CPU time.
+func (e *Ejector) walkSooner(now time.Time) {
+	if e.first == nil && !now.Before(e.rested) {
+		e.walkAt = e.nextWalk(now)
+	}
+}
+
+// nextWalk returns the time of the walk after the last one.
+func (e *Ejector) nextWalk(now time.Time) time.Time {
+	calm := min(max(minCalmPeriod, calmFactor*e.period), maxPeriod)
+	return e.config.Calm.Next(now, e.began, e.period, calm)
 }
 
 // report logs the error of a walk, once until a walk succeeds.
@@ -293,14 +318,15 @@ func (e *Ejector) report(err error) {
 // unanswered calls each with the attempts to connect to endpoints of Services
 // that have no answer. It returns the CPU time that it took.
 func (e *Ejector) unanswered(ctx context.Context, each func(attempt)) (took time.Duration, err error) {
-	before := threadTime()
 	s := conntrack.Selection{Protocol: unix.IPPROTO_TCP, Translated: true, Answer: conntrack.Unanswered}
-	_, err = e.conn.Select(ctx, s, func(c conntrack.Connection) {
-		if c.State == "SYN_SENT" {
-			each(attempt{c.Client, c.Frontend, c.Endpoint, c.ID})
-		}
+	return keep.ThreadTimeOf(func() error {
+		_, err := e.conn.Select(ctx, s, func(c conntrack.Connection) {
+			if c.State == "SYN_SENT" {
+				each(attempt{c.Client, c.Frontend, c.Endpoint, c.ID})
+			}
+		})
+		return err
 	})
-	return threadTime() - before, err
 }
 
 // charge records CPU time that unanswered attempts caused.
@@ -334,6 +360,9 @@ func (e *Ejector) resolve(ctx context.Context, aged []attempt) {
 			e := eject.Endpoint{Port: p, Addr: a.endpoint}
 			tries = append(tries, eject.Try{Endpoint: e, Client: a.client, ID: a.id})
 		}
+	}
+	if len(tries) > 0 {
+		e.config.Calm.Disturb(now)
 	}
 	e.detector.Tried(now, tries)
 	if slices.ContainsFunc(tries, func(t eject.Try) bool { return e.detector.Ejected(t.Endpoint) }) {
@@ -410,7 +439,7 @@ func (e *Ejector) resolveFamily(ctx context.Context, f nft.Family, frontends map
 
 // look passes the answered connections of suspects to the Detector.
 func (e *Ejector) look(ctx context.Context, suspects []eject.Endpoint) {
-	before, now := threadTime(), time.Now()
+	now := time.Now()
 	ids := make(map[netip.AddrPort][]uint32, len(suspects))
 	for _, s := range suspects {
 		ids[s.Addr] = nil
@@ -420,12 +449,14 @@ func (e *Ejector) look(ctx context.Context, suspects []eject.Endpoint) {
 			ids[c.Endpoint] = append(ids[c.Endpoint], c.ID)
 		}
 	}
-	var err error
-	for _, s := range looks(ids, e.config.Families) {
-		_, failed := e.conn.Select(ctx, s, each)
-		err = errors.Join(err, failed)
-	}
-	e.charge(threadTime() - before)
+	took, err := keep.ThreadTimeOf(func() (err error) {
+		for _, s := range looks(ids, e.config.Families) {
+			_, failed := e.conn.Select(ctx, s, each)
+			err = errors.Join(err, failed)
+		}
+		return err
+	})
+	e.charge(took)
 	if e.report(err); err != nil {
 		e.rested = now.Add(minPeriod)
 		return
@@ -458,26 +489,20 @@ func looks(endpoints map[netip.AddrPort][]uint32, families []nft.Family) (all []
 // clean deletes the attempts to connect to ejected endpoints of the frontends
 // that the last walk found: the clients' next packets reach others.
 func (e *Ejector) clean(ctx context.Context) {
-	before := threadTime()
-	s := conntrack.Selection{Translated: true}
-	n, err := e.conn.DeleteAttempts(ctx, s, func(frontend, endpoint netip.AddrPort) bool {
+	ejected := func(frontend, endpoint netip.AddrPort) bool {
 		p, ok := e.ports[frontend]
 		return ok && e.detector.Ejected(eject.Endpoint{Port: p, Addr: endpoint})
+	}
+	var n int
+	took, err := keep.ThreadTimeOf(func() (err error) {
+		n, err = e.conn.DeleteAttempts(ctx, conntrack.Selection{Translated: true}, ejected)
+		return err
 	})
-	e.charge(threadTime() - before)
+	e.charge(took)
 	if err != nil {
 		klog.ErrorS(err, "Failed to delete attempts to connect to ejected endpoints, retrying")
 		e.cleanAt = time.Now().Add(minPeriod)
 		return
 	}
 	klog.V(2).InfoS("Deleted attempts to connect to ejected endpoints", "attempts", n)
-}
-
-// threadTime returns the CPU time of the calling thread.
-func threadTime() time.Duration {
-	var usage unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
-		return 0
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

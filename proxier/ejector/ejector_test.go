@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/calm"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/eject"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // TestBusyTable passes an ejection to a table that is busy at first.
@@ -151,5 +154,66 @@ func TestRefresh(t *testing.T) {
 	}
 	if asked != 1 { // the Detector knows no service port of IPv6
 		t.Errorf("tables were asked %d times, want once", asked)
+	}
+}
+
+// TestSignsOfLife finds attempts without an answer in calm. Only those to
+// connect to endpoints of service ports make walks as frequent as before.
+func TestSignsOfLife(t *testing.T) {
+	tables, err := table.New(table.Config{Rules: tabletest.Rules()}, nft.IPv4)
+	must.NoError(t, err)
+	svc, endpoint := tabletest.Service("web", "10.96.0.10", nil), tabletest.Endpoint("10.244.1.5")
+	tables[0].SetService(svc)
+	tabletest.SetEndpoint(tables[0], svc.Name, endpoint)
+	now := time.Now()
+	e := &Ejector{
+		detector: eject.New(), began: now, period: minPeriod,
+		config: Config{
+			Families: []nft.Family{nft.IPv4}, Calm: calm.New(now.Add(-2 * calm.Delay)),
+			Query: func(_ context.Context, _ nft.Family, ask func(*table.Table) error) error { return ask(tables[0]) },
+		},
+	}
+	disturbed := e.config.Calm.Disturbed()
+	for _, step := range []struct {
+		frontend string
+		alert    bool
+	}{{"", false}, {"192.0.2.1:80", false}, {"10.96.0.10:80", true}} {
+		var aged []attempt
+		if step.frontend != "" {
+			to := netip.AddrPortFrom(endpoint.Addr, 8080)
+			aged = []attempt{{frontend: netip.MustParseAddrPort(step.frontend), endpoint: to}}
+		}
+		e.resolve(t.Context(), aged)
+		e.walkSooner(now)
+		if got := len(disturbed) > 0; got != step.alert || e.walkAt.Equal(now.Add(minPeriod)) != step.alert {
+			t.Errorf("attempt to %q: alert is %v, the next walk is after %s", step.frontend, got, e.walkAt.Sub(now))
+		}
+	}
+	later := now.Add(time.Hour)
+	e.walkAt, e.rested = later, later
+	if e.walkSooner(now); e.walkAt != later {
+		t.Error("a walk does not wait for CPU time")
+	}
+	e.rested, e.first = time.Time{}, make(map[attempt]struct{})
+	if e.walkSooner(now); e.walkAt != later {
+		t.Error("a second look was moved")
+	}
+}
+
+// TestNextWalk has walks that take more or less CPU time, in calm.
+func TestNextWalk(t *testing.T) {
+	start := time.Now()
+	began := start.Add(2 * calm.Delay)
+	for period, want := range map[time.Duration]time.Duration{
+		minPeriod: minCalmPeriod, 2500 * time.Millisecond: 7500 * time.Millisecond, time.Minute: maxPeriod,
+	} {
+		e := &Ejector{began: began, period: period, config: Config{Calm: calm.New(start)}}
+		if got := e.nextWalk(began).Sub(began); got != want {
+			t.Errorf("period %s: the next walk is after %s, want %s", period, got, want)
+		}
+		e.config.Calm.Disturb(began)
+		if got := e.nextWalk(began).Sub(began); got != period {
+			t.Errorf("period %s: the next walk is after %s while the node is alert", period, got)
+		}
 	}
 }

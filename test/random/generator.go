@@ -141,7 +141,8 @@ func (g *Generator) node(zone string) *cluster.Node {
 		ServiceCIDRs: slices.Concat(lab.ServiceRanges(), SecondServiceRanges()),
 	}
 	if g.Alone {
-		n.NodePortIPs, n.LocalIPs = some(g, addrs), some(g, addrs)
+		n.LocalIPs = some(g, addrs)
+		n.NodePortIPs = some(g, n.LocalIPs) // the proxy selects them from the others
 		n.ServiceCIDRs, n.PodCIDRs = some(g, n.ServiceCIDRs), some(g, n.PodCIDRs)
 	}
 	return n

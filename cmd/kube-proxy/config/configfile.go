@@ -9,8 +9,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// watchInterval is the interval at which the configuration file is read.
-const watchInterval = time.Second
+// watchInterval is the interval at which the configuration file is read. The
+// kubelet takes longer to update it, and each read wakes the idle process.
+const watchInterval = 5 * time.Second
 
 // WatchConfigFile returns an error that lists the changed fields when the
 // content of the configuration file differs from the content that Parse read.

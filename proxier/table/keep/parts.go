@@ -187,7 +187,7 @@ func ThreadTimeOf(f func() error) (time.Duration, error) {
 func threadTime() (time.Duration, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now); err != nil {
-		return 0, fmt.Errorf("CPU time of a check: %w", err)
+		return 0, fmt.Errorf("CPU time of a thread: %w", err)
 	}
 	return time.Duration(now.Nano()), nil
 }

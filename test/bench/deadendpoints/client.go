@@ -57,15 +57,22 @@ type fates struct {
 	failed   map[string]int // by error
 	waits    report.Sample  // of connects that did not fail, and were slow
 	late     int            // slow or failed, of those that began when the fault was settled
+	// faultAt is the time of a fault while clients connect. lasted is the time
+	// from a fault to the last connect that was slow or failed.
+	faultAt time.Time
+	lasted  time.Duration
 }
 
-func (f *fates) add(since, took time.Duration, err error) {
+func newFates() *fates { return &fates{failed: map[string]int{}} }
+
+func (f *fates) add(at time.Time, since, took time.Duration, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.attempts++
 	if err == nil && took <= slow {
 		return
 	}
+	f.lasted = max(f.lasted, at.Sub(f.faultAt))
 	if err == nil {
 		f.waits.Add(took)
 	} else {
@@ -106,7 +113,11 @@ func (f *fates) figures() []report.Figure {
 	row := []report.Figure{
 		report.Number("connects", f.attempts), report.Number("failed", failed), report.Number("slow", len(f.waits)),
 		report.Number("of them ~1 s", within), report.Time("longest", f.waits, 1),
-		report.Number("slow or failed after 4 s", f.late),
+	}
+	if f.faultAt.IsZero() {
+		row = append(row, report.Number("slow or failed after 4 s", f.late))
+	} else {
+		row = append(row, report.Value("the last began after", report.Seconds, f.lasted.Seconds()))
 	}
 	if failed > 0 {
 		row = append(row, report.Label("errors", strings.Join(causes, ", ")))
@@ -116,8 +127,7 @@ func (f *fates) figures() []report.Figure {
 
 // connect connects to the targets in turn, at the rate per second, until the
 // time has passed. It returns when every connect has ended.
-func connect(ctx context.Context, dial dialer, targets []target, rate int, d time.Duration) *fates {
-	f := &fates{failed: map[string]int{}}
+func (f *fates) connect(ctx context.Context, dial dialer, targets []target, rate int, d time.Duration) {
 	ticker := time.NewTicker(time.Second / time.Duration(rate))
 	defer ticker.Stop()
 	began := time.Now()
@@ -127,12 +137,11 @@ func connect(ctx context.Context, dial dialer, targets []target, rate int, d tim
 		attempts.Go(func() {
 			at := time.Now()
 			err := to.attempt(ctx, dial)
-			f.add(at.Sub(began), time.Since(at), err)
+			f.add(at, at.Sub(began), time.Since(at), err)
 		})
 		<-ticker.C
 	}
 	attempts.Wait()
-	return f
 }
 
 // attempt connects, or asks a resolver's question, and closes the socket.

@@ -13,11 +13,17 @@ func TestDeadEndpoints(t *testing.T) {
 	b := &bench{programs: stage.InRepository(stagetest.Repository)}
 	b.programs.Product = stagetest.BuildProduct(t)
 	r := stagetest.Run(t, "deadendpoints", about, b, []string{"deadendpoints.txt"},
-		"--subjects="+stage.Product, "--rate=10", "--duration=3s", "--dead=0,1")
-	if len(r.Tables) != 2 {
-		t.Fatalf("got %d tables, want 2", len(r.Tables))
+		"--subjects="+stage.Product, "--rate=10", "--duration=3s", "--dead=0,1",
+		"--idle=3s", "--settle=0", "--connections=100", "--faults=1")
+	if len(r.Tables) != 5 {
+		t.Fatalf("got %d tables, want 5", len(r.Tables))
 	}
-	for i, table := range r.Tables {
+	for _, table := range r.Tables[2:] {
+		if len(table.Rows) != 2 {
+			t.Errorf("%s: got %d rows, want 2", table.Title, len(table.Rows))
+		}
+	}
+	for i, table := range r.Tables[:2] {
 		if len(table.Rows) != 3 {
 			t.Fatalf("%s: got %d rows, want 3", table.Title, len(table.Rows))
 		}

@@ -11,7 +11,8 @@
 // questions over UDP to port 53, as glibc does: the second question is from the
 // same socket, 5 s after the first one. A dead endpoint receives packets and
 // its answers are lost. Each phase begins with a fault and ends with its
-// repair, and a pause.
+// repair, and a pause. Then the CPU time of the proxy is measured while nothing
+// happens, and what clients see of the next faults (see quiet).
 //
 // With --to, the program only connects to these targets, from the network
 // namespace in which it runs: for a cluster whose faults somebody else makes.
@@ -41,7 +42,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/random"
 )
 
-const about = `deadendpoints measures the connects that fail or are slow when endpoints of a Service die. It needs root.
+const about = `deadendpoints measures the connects that fail or are slow when endpoints of a Service die, and the CPU
+time of a proxy on an idle node. It needs root.
 With --to, it only connects to these targets, from the network namespace in which it runs.`
 
 const (
@@ -65,6 +67,9 @@ type bench struct {
 	rate     int
 	duration time.Duration
 	dead     []int // endpoints, in each phase
+	// See quiet.
+	idle, settle                   time.Duration
+	connections, quietRate, faults int
 }
 
 // AddFlags implements report.Benchmark.
@@ -74,12 +79,17 @@ func (b *bench) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&b.rate, "rate", 100, "Connects per second of each kind of clients.")
 	flags.DurationVar(&b.duration, "duration", 30*time.Second, "Length of a phase.")
 	flags.IntSliceVar(&b.dead, "dead", []int{0, 1, 3, 9, endpoints}, "Numbers of dead endpoints, one for each phase.")
+	flags.DurationVar(&b.idle, "idle", time.Minute, "Time for which an idle proxy is measured, 0 for none.")
+	flags.DurationVar(&b.settle, "settle", 75*time.Second, "Time without any event after which a proxy is idle.")
+	flags.IntVar(&b.connections, "connections", 100_000, "Tracked connections of an idle node, at most 120,000.")
+	flags.IntVar(&b.faults, "faults", 3, "Faults of each kind that follow the first one of an idle node.")
+	flags.IntVar(&b.quietRate, "quiet-rate", 300, "Connects per second during the faults of an idle node.")
 }
 
 // Measure implements report.Benchmark.
 func (b *bench) Measure(ctx context.Context, r *report.Report) (err error) {
 	isWrong := func(dead int) bool { return dead < 0 || dead > endpoints }
-	if b.rate < 1 || b.duration <= 0 || slices.ContainsFunc(b.dead, isWrong) {
+	if b.rate < 1 || b.quietRate < 1 || b.duration <= 0 || slices.ContainsFunc(b.dead, isWrong) {
 		return fmt.Errorf("want a positive rate and duration, and at most %d dead endpoints", endpoints)
 	}
 	if len(b.to) > 0 {
@@ -115,7 +125,8 @@ func (b *bench) connect(ctx context.Context, r *report.Report) error {
 		}
 		targets = append(targets, to)
 	}
-	f := connect(ctx, new(net.Dialer).DialContext, targets, b.rate, b.duration)
+	f := newFates()
+	f.connect(ctx, new(net.Dialer).DialContext, targets, b.rate, b.duration)
 	r.AddRow(strings.Join(b.to, ", "), f.figures()...)
 	return nil
 }
@@ -200,7 +211,8 @@ func (b *bench) measure(ctx context.Context, r *report.Report, w *world, proxy s
 		var clients sync.WaitGroup
 		all := make([]*fates, len(sources))
 		for i, from := range sources {
-			clients.Go(func() { all[i] = connect(ctx, from.dial, from.to, b.rate, b.duration) })
+			all[i] = newFates()
+			clients.Go(func() { all[i].connect(ctx, from.dial, from.to, b.rate, b.duration) })
 		}
 		clients.Wait()
 		for i, from := range sources {
@@ -215,7 +227,7 @@ func (b *bench) measure(ctx context.Context, r *report.Report, w *world, proxy s
 			return context.Cause(ctx)
 		}
 	}
-	return nil
+	return b.quiet(ctx, r, w, node)
 }
 
 // addClient adds a client whose packets all pass the node.

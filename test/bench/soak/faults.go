@@ -281,7 +281,8 @@ func (f *faults) reconfigure(_ context.Context, n *node, d draw) (time.Duration,
 // breakConfig makes the configuration invalid for a time. The proxy continues.
 func (f *faults) breakConfig(ctx context.Context, n *node, d draw) (time.Duration, error) {
 	valid := n.config
-	return 0, during(ctx, d.lasts, func() error { return n.configure(valid + "mode: sendmail\n") },
+	const noticed = 10 * time.Second // the proxy reads it every 5 s, twice
+	return 0, during(ctx, noticed+d.lasts, func() error { return n.configure(valid + "mode: sendmail\n") },
 		func() error { return n.configure(valid) })
 }
 
