@@ -162,6 +162,9 @@ func (l *syncLoop) check() {
 		l.health.changed()
 		l.request()
 	}
+	if l.table.IsRepairing() && err == nil {
+		signal(l.checks) // between changes and queries
+	}
 	l.idle.Store(l.table.IsIdle())
 	if time.Since(l.published) >= publishPeriod {
 		l.published = time.Now()

@@ -50,7 +50,7 @@ func TestEntries(t *testing.T) {
 		{Query{Since: time.Minute + 31*time.Second, ServiceName: cluster.ServiceName{Namespace: "shop"}}, `
 1m0s shop/web: changed: weights (30 times in 29s)`},
 		{Query{Since: 30 * time.Second}, `
-3m0s table: repaired rows: damage; these processes change tables: nft (process 4711)`},
+3m0s table: repaired what was damaged: damage; these processes change tables: nft (process 4711)`},
 		{Query{ServiceName: cluster.ServiceName{Namespace: "none"}}, ""},
 	} {
 		got := ""

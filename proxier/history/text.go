@@ -37,7 +37,7 @@ func (e *Entry) what() string {
 	case Write:
 		return fmt.Sprintf("wrote the whole table (service ports: %d%s)", e.ServicePorts, e.changed())
 	case Repair:
-		return "repaired rows"
+		return "repaired what was damaged"
 	case Failure:
 		return "sync failed"
 	}
