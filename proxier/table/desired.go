@@ -174,7 +174,7 @@ func (d *desired) countRows() (n int) {
 // s itself if nothing of it is left.
 func (d *desired) forget(s *serviceState, forget func(keep.Owner)) {
 	s.ports = slices.DeleteFunc(s.ports, func(p *portState) bool {
-		gone := p.removed && p.kept.Have() == nil
+		gone := p.removed && p.kept.IsEmpty()
 		if gone {
 			forget(p)
 			delete(d.ports, p.tag)

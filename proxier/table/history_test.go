@@ -98,6 +98,9 @@ func newHistory(t *testing.T, seed uint64) *history {
 	if seed%4 == 0 {
 		h.limits.ColdBytes = 4000
 	}
+	if seed%4 != 1 {
+		h.limits.StageRows = 3 + int(seed%7)
+	}
 	h.restart()
 	return h
 }
@@ -156,9 +159,21 @@ func (h *history) oneSync() error {
 	return h.table().Sync()
 }
 
+// allStages makes syncs until no owner waits for its next stage.
+func (h *history) allStages() error {
+	for {
+		if err := h.oneSync(); err != nil {
+			return err
+		}
+		if wait, ok := h.table().Next(); !ok || wait > 0 || !h.table().UpToDate() {
+			return nil
+		}
+	}
+}
+
 // sync syncs the table. If this succeeds, packets must meet what is allowed.
 func (h *history) sync() {
-	err := h.oneSync()
+	err := h.allStages()
 	for err == nil && h.foreign { // a sync without a change does not verify the table
 		h.foreign = false
 		err = h.table().Check()
@@ -179,7 +194,7 @@ func (h *history) end() {
 	h.t.Helper()
 	h.calm, h.limits.Burst = 0, time.Hour
 	h.remember()
-	must.NoError(h.t, errors.Join(h.table().Resync(), h.table().Check()))
+	must.NoError(h.t, errors.Join(h.table().Resync(), h.allStages(), h.table().Check()))
 }
 
 // check checks that nothing is refused or waits, and that the table in the

@@ -32,6 +32,8 @@ type audit struct {
 	// rows are the rows of content, the content of the first owner, that are
 	// still to be compared.
 	content Content
+	started bool
+	version int // of the content
 	rows    []nft.Row
 }
 
@@ -114,11 +116,12 @@ func (a *audit) owner() error {
 	o := a.owners[0]
 	kept := o.Kept()
 	changed := a.want != nil && kept.pending
-	if a.content == nil || !changed && a.content != kept.have {
+	if !a.started || !changed && a.version != kept.version {
 		if a.content = kept.have; changed {
 			a.content = a.want(o)
 		}
-		if err := a.begin(o.String(), kept); err != nil {
+		a.started, a.version = true, kept.version
+		if err := a.begin(o.String(), kept, changed); err != nil {
 			return err
 		}
 	}
@@ -128,27 +131,30 @@ func (a *audit) owner() error {
 		return err
 	}
 	if a.rows = a.rows[:n]; n == 0 {
-		a.owners, a.content = a.owners[1:], nil
+		a.owners, a.content, a.started = a.owners[1:], nil, false
 	}
 	return nil
 }
 
 // begin begins to compare the content of an owner: with its chains.
-func (a *audit) begin(owner string, kept *Kept) error {
+func (a *audit) begin(owner string, kept *Kept, changed bool) error {
 	a.rows = nil
 	if why, refused := kept.Refused(); a.want != nil && refused {
 		what := "change that cannot be written: " + why
 		a.found = append(a.found, Difference{Kind: Missing, Object: what, Owner: owner})
 	}
-	if a.content == nil {
-		return nil
-	}
-	if a.only == nil || len(a.only.sets) > 0 {
-		a.rows = a.content.Rows(nil)
+	switch {
+	case changed:
+		a.rows = rowsOf(nil, a.content)
+	case a.only == nil || len(a.only.sets) > 0:
+		a.rows = kept.rows(nil)
 	}
 	if a.only != nil {
 		a.left -= len(a.rows) / computedRows
 		a.rows = a.only.rows(a.rows)
+	}
+	if a.content == nil {
+		return nil
 	}
 	names := a.content.ChainNames()
 	if a.only != nil && !a.only.chains {

@@ -123,10 +123,8 @@ func (c *committed) allRows(source Source) iter.Seq[[]nft.Row] {
 			return
 		}
 		for o := range source.Owners(false) {
-			if have := o.Kept().have; have != nil {
-				if rows = have.Rows(rows[:0]); !yield(rows) {
-					return
-				}
+			if rows = o.Kept().rows(rows[:0]); len(rows) > 0 && !yield(rows) {
+				return
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package keep
 
 import (
 	"errors"
+	"slices"
 
 	"k8s.io/klog/v2"
 
@@ -30,7 +31,9 @@ func (s *state) finish(tx *transaction) error {
 			s.Forget(c.Owner)
 		}
 	}
-	s.source.Committed(&Commit{Whole: tx.whole, Program: program, Changes: tx.changes})
+	isFirst := func(c Change) bool { return c.stage == stageFirst }
+	changes := slices.DeleteFunc(slices.Clone(tx.changes), isFirst)
+	s.source.Committed(&Commit{Whole: tx.whole, Program: program, Changes: changes})
 	if err := s.observe(tx, program); err != nil {
 		return err
 	}

@@ -1,10 +1,18 @@
 package keep
 
-import "time"
+import (
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
 
 // Kept is what a Keeper remembers of an owner.
 type Kept struct {
-	have    Content       // as of the last commit
+	have Content // as of the last commit
+	// staged are the rows in the kernel, if they are not those of have: a large
+	// change is under way (see stages.go).
+	staged  []nft.Row
+	version int           // number of commits
 	pending bool          // changed since it was written
 	queued  bool          // is in Account.waiting
 	taken   bool          // is in the part that is being written
@@ -23,6 +31,17 @@ type trouble struct {
 
 // Have returns the content that the kernel has, as of the last commit.
 func (k *Kept) Have() Content { return k.have }
+
+// IsEmpty reports whether the kernel has nothing of the owner.
+func (k *Kept) IsEmpty() bool { return k.have == nil && len(k.staged) == 0 }
+
+// rows appends the rows in the kernel.
+func (k *Kept) rows(to []nft.Row) []nft.Row {
+	if k.staged != nil {
+		return append(to, k.staged...)
+	}
+	return rowsOf(to, k.have)
+}
 
 // Pending reports whether the owner changed since it was written.
 func (k *Kept) Pending() bool { return k.pending }

@@ -311,13 +311,13 @@ func (a *audit) takenKeys(o Owner) error {
 		return nil // it is refused
 	}
 	ours := make(map[rowKey]bool)
-	record := func(c Content) {
-		for _, r := range rowsOf(nil, c) {
+	record := func(o Owner) {
+		for _, r := range o.Kept().rows(nil) {
 			ours[rowKey{r.Set, r.Key}] = true
 		}
 	}
-	record(have)
-	a.source.Together(o, func(other Owner, _ bool) { record(other.Kept().have) })
+	record(o)
+	a.source.Together(o, func(other Owner, _ bool) { record(other) })
 	needed := slices.DeleteFunc(rowsOf(nil, next), func(r nft.Row) bool {
 		return ours[rowKey{r.Set, r.Key}] || a.source.Shared(r.Set)
 	})

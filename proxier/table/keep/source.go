@@ -126,6 +126,9 @@ type Commit struct {
 type Change struct {
 	Owner        Owner
 	Before, Next Content
+
+	staged []nft.Row // the rows in the kernel, if they are not those of Next
+	stage  stage
 }
 
 // Causes of syncs that do not write the whole table.

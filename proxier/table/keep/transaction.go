@@ -15,6 +15,7 @@ type transaction struct {
 	source Source
 	have   *committed  // what the kernel has before: nothing, for a rewrite
 	whole  bool        // the transaction writes everything
+	most   int         // rows of an owner that change; 0 for no limit
 	reused *rowBuffers // of compare
 
 	changes        []Change
@@ -60,7 +61,7 @@ func newTransaction(to *nft.Batch, source Source, have *committed) *transaction 
 func (tx *transaction) plan(o Owner) error {
 	k := o.Kept()
 	next, err := k.Next(func(have Content, less bool) (Content, error) { return tx.source.Content(o, have, less) })
-	tx.changes = append(tx.changes, Change{o, k.have, next})
+	tx.changes = append(tx.changes, Change{Owner: o, Before: k.have, Next: next})
 	return err
 }
 
@@ -68,14 +69,24 @@ func (tx *transaction) plan(o Owner) error {
 // owners, so it computes them only when they are written.
 func (tx *transaction) compare() {
 	tx.rows = tx.source.Rows()
-	tx.compareRows(0, tx.have.rows, tx.rows)
+	removed, added := diffRows(tx.have.rows, tx.rows)
+	tx.change(0, removed, added)
 	if tx.whole {
 		return
 	}
 	b := tx.reused
-	for _, c := range tx.changes {
-		b.before, b.after = rowsOf(b.before[:0], c.Before), rowsOf(b.after[:0], c.Next)
-		tx.compareRows(c.Owner.Tag(), b.before, b.after)
+	for i := range tx.changes {
+		c := &tx.changes[i]
+		if kept := c.Owner.Kept(); kept.fate().instead == theSame {
+			c.staged = kept.staged
+			continue
+		}
+		b.before, b.after = c.Owner.Kept().rows(b.before[:0]), rowsOf(b.after[:0], c.Next)
+		removed, added := diffRows(b.before, b.after)
+		if tx.most > 0 {
+			removed, added = tx.cut(c, b.before, removed, added)
+		}
+		tx.change(c.Owner.Tag(), removed, added)
 	}
 	if max(cap(b.before), cap(b.after)) > maxBuffered {
 		*b = rowBuffers{}
@@ -90,18 +101,17 @@ func rowsOf(to []nft.Row, c Content) []nft.Row {
 	return c.Rows(to)
 }
 
-// compareRows compares two lists of rows. Those of shared sets are counted.
-func (tx *transaction) compareRows(tag uint32, before, after []nft.Row) {
-	before, after = diffRows(before, after)
-	tx.removed, tx.added = slices.Grow(tx.removed, len(before)), slices.Grow(tx.added, len(after))
-	for _, r := range before {
+// change adds rows to remove and to add. Those of shared sets are counted.
+func (tx *transaction) change(tag uint32, removed, added []nft.Row) {
+	tx.removed, tx.added = slices.Grow(tx.removed, len(removed)), slices.Grow(tx.added, len(added))
+	for _, r := range removed {
 		if row := (taggedRow{r, tag}); tx.source.Shared(r.Set) {
 			tx.shared.add(row, -1)
 		} else {
 			tx.removed = append(tx.removed, row)
 		}
 	}
-	for _, r := range after {
+	for _, r := range added {
 		if row := (taggedRow{r, tag}); tx.source.Shared(r.Set) {
 			tx.shared.add(row, 1)
 		} else {
@@ -262,7 +272,8 @@ func (tx *transaction) apply() {
 	}
 	for _, change := range tx.changes {
 		k := change.Owner.Kept()
-		k.have, k.pending = change.Next, false
+		k.have, k.staged, k.pending = change.Next, change.staged, change.stage != stageAll
+		k.version++
 		change.Owner.Account().setTook(k, k.took)
 	}
 }

@@ -29,6 +29,9 @@ func (k *writer) update(owners []Owner, of extent) (err error) {
 	for range maxAttempts {
 		tx := newTransaction(k.batch, k.source, k.have)
 		tx.reused = &k.buffers
+		if of == heavyOwner && len(owners) == 1 {
+			tx.most = k.limits.StageRows
+		}
 		unplanned := k.planOwners(tx, slices.Values(owners))
 		if k.programChanged {
 			tx.program = k.source.Program(k.have.uses)

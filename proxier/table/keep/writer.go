@@ -75,7 +75,10 @@ type Limits struct {
 	// time at which it ends. HeavyCost is the cost above which an owner is a
 	// part of its own (see Source.Cost).
 	PartCost, HeavyCost int
-	PartTime            time.Duration
+	// StageRows is the number of rows of one owner that a transaction changes. A
+	// larger change has several stages.
+	StageRows int
+	PartTime  time.Duration
 	// Spread limits the accounts of a part: it has none that was served this
 	// much longer than the first one, which must not wait for the others.
 	Spread time.Duration
@@ -111,7 +114,7 @@ type Limits struct {
 // DefaultLimits returns the usual limits. ColdBytes are about 20,000 rows.
 func DefaultLimits() Limits {
 	return Limits{
-		PartCost: 20_000, HeavyCost: 4096, PartTime: 10 * time.Millisecond, Time: 20 * time.Millisecond,
+		PartCost: 20_000, HeavyCost: 4096, StageRows: 10_000, PartTime: 10 * time.Millisecond, Time: 20 * time.Millisecond,
 		Spread: 5 * time.Millisecond, Burst: time.Second, FirstRetry: 100 * time.Millisecond, ColdBytes: 1200 << 10,
 		UnusedChains: 1000, UnusedFor: time.Second,
 		FreeRepair: 20 * time.Millisecond, FirstPause: 250 * time.Millisecond, LastPause: 10 * time.Second,
