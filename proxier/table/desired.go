@@ -36,6 +36,9 @@ type desired struct {
 	// released are the frontends that the kernel has for a service port that
 	// does not own them any more. It is not written yet.
 	released map[ruleset.Frontend]*portState
+	// staged are the frontends of which the kernel may have rows for a service
+	// port, because a large change of it is under way.
+	staged map[ruleset.Frontend]*portState
 }
 
 func newDesired(f nft.Family, config ruleset.Config, ownPorts []netip.AddrPort) desired {
@@ -57,6 +60,7 @@ func newDesired(f nft.Family, config ruleset.Config, ownPorts []netip.AddrPort) 
 		growing:    make(map[*namespace]struct{}),
 		ejections:  make(map[*portState][]cluster.Ejection),
 		released:   make(map[ruleset.Frontend]*portState),
+		staged:     make(map[ruleset.Frontend]*portState),
 	}
 }
 

@@ -54,8 +54,10 @@ type portState struct {
 	index int32
 	// tag identifies the service port in batches, and in the rows of its
 	// targets if it has many (see ruleset.Plan.Number).
-	tag  uint32
-	kept keep.Kept
+	tag uint32
+	// staged are the keys in desired.staged.
+	staged []ruleset.Frontend
+	kept   keep.Kept
 }
 
 var _ keep.Owner = (*portState)(nil)

@@ -128,6 +128,24 @@ func (s source) Stays(o keep.Owner) {
 	}
 }
 
+// Staged implements keep.Source.
+func (s source) Staged(o keep.Owner, contents ...keep.Content) {
+	d, p := &s.t.desired, o.(*portState)
+	for _, f := range p.staged {
+		delete(d.staged, f)
+	}
+	p.staged = nil
+	for _, c := range contents {
+		plan := planOf(c)
+		if plan == nil {
+			continue
+		}
+		for _, f := range plan.Frontends {
+			d.staged[f.Frontend], p.staged = p, append(p.staged, f.Frontend)
+		}
+	}
+}
+
 // Refused implements keep.Source.
 func (s source) Refused(o keep.Owner, why error) {
 	p := o.(*portState)
@@ -165,6 +183,13 @@ func (s source) Cost(o keep.Owner, have keep.Content) (next int) {
 // Together implements keep.Source.
 func (s source) Together(o keep.Owner, join func(other keep.Owner, takes bool)) {
 	d, p := &s.t.desired, o.(*portState)
+	if len(d.staged) > 0 {
+		for _, w := range p.wants {
+			if by := d.staged[w.Frontend]; by != nil && by != p {
+				join(by, true)
+			}
+		}
+	}
 	if len(d.released) == 0 {
 		return
 	}

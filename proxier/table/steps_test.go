@@ -50,13 +50,17 @@ func (e *engine) startLarge(t *testing.T) {
 func (e *engine) pass(services int, endpoints func(service int) int) {
 	for i := range services {
 		svc := tabletest.NumberedService(i)
-		var all []*cluster.Endpoint
-		for n := range endpoints(i) {
-			all = append(all, tabletest.NumberedEndpoint(0, i*10+n))
-		}
 		e.sinks.SetService(svc)
-		e.sinks.SetEndpoints(svc.Name, "slice", all)
+		e.sinks.SetEndpoints(svc.Name, "slice", numberedEndpoints(i, endpoints(i)))
 	}
+}
+
+// numberedEndpoints returns n endpoints of a numbered Service.
+func numberedEndpoints(service, n int) (all []*cluster.Endpoint) {
+	for i := range n {
+		all = append(all, tabletest.NumberedEndpoint(0, service*10+i))
+	}
+	return all
 }
 
 func always(n int) func(int) int { return func(int) int { return n } }

@@ -78,9 +78,14 @@ func (k *writer) adopt(isolate bool) (*transaction, error) {
 		return nil, nil
 	}
 	klog.V(2).InfoS("Adopting the table", "table", k.name(), "owners", len(tx.changes))
+	why := k.why
+	if k.doubt == "" { // if it fails, the kernel has rows that were not committed
+		k.Distrust(k.cause, "a rewrite was interrupted")
+	}
 	if err := a.run(); err != nil {
 		return tx, err
 	}
+	k.why = why
 	k.refuseUnplanned(unplanned)
 	k.doubt, k.verified = "", -1
 	k.leftovers = make(leftovers)

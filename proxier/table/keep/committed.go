@@ -22,7 +22,9 @@ type committed struct {
 	chains map[uint32]*chainUse
 	unused int
 	sets   map[*nft.Set]bool
-	shared sharedRows
+	// ownChains is the number of chains of owners.
+	ownChains int
+	shared    sharedRows
 	// counts are the numbers of rows, samples a few rows of each set that has
 	// any.
 	counts  map[*nft.Set]int

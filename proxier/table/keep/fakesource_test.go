@@ -193,19 +193,20 @@ func (f *firewall) work(kind string) {
 	}
 }
 
-func (f *firewall) Rows() []nft.Row                   { return f.node }
-func (f *firewall) Own() string                       { return ports.Name }
-func (f *firewall) Shared(s *nft.Set) bool            { return s == hosts }
-func (f *firewall) OnDemand() []*nft.Set              { return []*nft.Set{banned, clients} }
-func (f *firewall) HasStableChains(keep.Content) bool { return true }
-func (f *firewall) IsIndexed(*nft.Set) bool           { return false }
-func (f *firewall) After(nft.Row) []nft.Row           { return nil }
-func (f *firewall) Begin()                            { f.stays = nil }
-func (f *firewall) Stays(o keep.Owner)                { f.stays = append(f.stays, o.String()) }
-func (f *firewall) Refused(o keep.Owner, _ error)     { f.refused = append(f.refused, o.String()) }
-func (f *firewall) Synced(keep.SyncResult)            {}
-func (f *firewall) Repaired(*keep.Damage)             {}
-func (f *firewall) Blamed([]string)                   {}
+func (f *firewall) Rows() []nft.Row                    { return f.node }
+func (f *firewall) Own() string                        { return ports.Name }
+func (f *firewall) Shared(s *nft.Set) bool             { return s == hosts }
+func (f *firewall) OnDemand() []*nft.Set               { return []*nft.Set{banned, clients} }
+func (f *firewall) HasStableChains(keep.Content) bool  { return true }
+func (f *firewall) IsIndexed(*nft.Set) bool            { return false }
+func (f *firewall) After(nft.Row) []nft.Row            { return nil }
+func (f *firewall) Staged(keep.Owner, ...keep.Content) {}
+func (f *firewall) Begin()                             { f.stays = nil }
+func (f *firewall) Stays(o keep.Owner)                 { f.stays = append(f.stays, o.String()) }
+func (f *firewall) Refused(o keep.Owner, _ error)      { f.refused = append(f.refused, o.String()) }
+func (f *firewall) Synced(keep.SyncResult)             {}
+func (f *firewall) Repaired(*keep.Damage)              {}
+func (f *firewall) Blamed([]string)                    {}
 
 // wanted is what Diff compares the table with. Each rule is a group.
 type wanted struct{ f *firewall }

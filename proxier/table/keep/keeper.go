@@ -117,8 +117,8 @@ func (k *Keeper) Check() error {
 	if k.doubt != "" {
 		return nil // the next sync writes everything
 	}
-	if k.repairs.wait(time.Now()) > 0 && !k.IsRepairing() {
-		return nil // a repair would have to wait
+	if now := time.Now(); k.repairs.isGone && k.repairs.waitRows(now) > 0 {
+		return nil // the table is written after the pause
 	}
 	err := k.verify()
 	if err == nil {
@@ -144,7 +144,7 @@ func (k *Keeper) repairAfter(err error) error {
 // verify verifies the table if another program committed since the last
 // verification, and if a repair may follow.
 func (k *Keeper) verify() error {
-	if k.rest = 0; k.repairs.wait(time.Now()) > 0 {
+	if k.rest = 0; k.repairs.wait(time.Now(), k.limits) > 0 {
 		return nil
 	}
 	err := k.read(k.kernel.Generation)
@@ -159,9 +159,9 @@ func (k *Keeper) verify() error {
 	return err
 }
 
-// IsRepairing reports whether a repair of rows is under way. The next Check
-// continues it at once.
-func (k *Keeper) IsRepairing() bool { return k.damaged != nil }
+// IsRepairing reports whether a repair of rows is under way, which the next
+// Check continues.
+func (k *Keeper) IsRepairing() bool { return k.damaged != nil && k.repairs.waitRows(time.Now()) == 0 }
 
 // Generation returns the Generation of the Config.
 func (k *Keeper) Generation() *Generation { return k.generation }

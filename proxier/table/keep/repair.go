@@ -36,26 +36,40 @@ func (d *damage) rows(all []nft.Row) []nft.Row {
 // rewrite repairs it.
 func (k *writer) repair(d *Damage) (whole bool, err error) {
 	now := time.Now()
-	if wait := k.repairs.wait(now); wait > 0 {
-		return false, fmt.Errorf("%w; the next repair of table %s is in %v", d, k.name(), wait.Round(time.Millisecond))
+	if wait := k.repairs.wait(now, k.limits); wait > 0 {
+		return false, k.laterRepair(d, wait)
 	}
-	k.countRepair(d, now)
 	used, err := ThreadTimeOf(func() (err error) {
-		if whole, err = k.repairStructure(); err == nil && !whole {
-			err = k.scrubber.scrubSome(k)
-		}
+		whole, err = k.repairStructure()
 		return err
 	})
 	k.rewriting += used
-	k.repairs.charge(used, time.Now(), k.limits)
+	k.repairs.charge(used, now)
+	if wait := k.repairs.waitRows(now); whole && wait > 0 {
+		k.repairs.isGone = true
+		return false, k.laterRepair(d, wait)
+	}
+	if err != nil {
+		return false, err
+	}
+	k.countRepair(d, now)
+	if whole {
+		return true, nil
+	}
+	err = k.scrubber.scrub(k) // a small repair is complete then
 	if d, ok := errors.AsType[*Damage](err); ok {
 		klog.InfoS("Failed to repair a part of the table; writing all of it", "table", k.name(), "err", d)
 		return true, nil
 	}
-	if err == nil && !whole {
+	if err == nil {
 		k.source.Repaired(d)
 	}
-	return whole, err
+	return false, err
+}
+
+// laterRepair returns the error of a repair that has to wait.
+func (k *writer) laterRepair(d *Damage, wait time.Duration) error {
+	return fmt.Errorf("%w; the next repair of table %s is in %v", d, k.name(), wait.Round(time.Millisecond))
 }
 
 // repairWhole repairs damage by writing everything.
@@ -63,7 +77,7 @@ func (k *writer) repairWhole(d *Damage) error {
 	k.Distrust(RewriteDamage, d.Error())
 	before := k.rewriting
 	err := k.rewrite()
-	k.repairs.charge(k.rewriting-before, time.Now(), k.limits)
+	k.repairs.chargeRows(k.rewriting-before, time.Now(), k.limits)
 	return err
 }
 
@@ -72,8 +86,8 @@ func (k *writer) countRepair(d *Damage, now time.Time) {
 	again := k.repairs.add(d.Kind, now, k.seen)
 	if k.repairs.logs(now) {
 		klog.InfoS("Repairing the table", "table", k.name(), "kind", d.Kind, "reason", d.Error(),
-			"othersSinceLastLogged", k.repairs.quiet)
-		k.repairs.quiet = 0
+			"othersSinceLastLogged", k.repairs.unlogged)
+		k.repairs.unlogged = 0
 	}
 	if again {
 		k.generation.nameOthers(k.source.Blamed)
@@ -249,8 +263,10 @@ func (k *writer) startRepair(found *damage) {
 		}
 		found.chains = found.chains || k.damaged.chains
 	}
-	k.damaged, k.verified = found, -1
-	k.scrubber.restart()
+	if k.verified = -1; len(found.sets) > 0 || found.chains && k.have.ownChains > 0 {
+		k.damaged = found
+		k.scrubber.restart()
+	}
 }
 
 // repairDifferences calls a function that finds differences by an audit, and

@@ -46,13 +46,14 @@ const (
 // scrub makes a step of a pass, if one is due. The error is a *Damage if only
 // the structure shows how to repair it.
 func (s *scrubber) scrub(k *writer) error {
-	if s.isDone() || s.damaged == nil && time.Now().Before(s.rest) {
+	now, repairs := time.Now(), s.damaged != nil
+	if s.isDone() || repairs && k.repairs.waitRows(now) > 0 || !repairs && now.Before(s.rest) {
 		return nil
 	}
-	repairs := s.damaged != nil
 	used, err := ThreadTimeOf(func() error { return s.scrubSome(k) })
 	if repairs {
-		k.repairs.charge(used, time.Now(), k.limits)
+		k.rewriting += used
+		k.repairs.chargeRows(used, time.Now(), k.limits)
 		return err
 	}
 	s.rest = time.Now().Add(s.pause(used, k.limits))

@@ -69,6 +69,10 @@ type Source interface {
 	// Stays is called when an owner keeps what the kernel has until the next
 	// Begin.
 	Stays(o Owner)
+	// Staged is called after a stage of a large change of an owner, with the
+	// contents before and after the change, either of which can be nil. Until
+	// it is called without contents, the kernel can have rows of both.
+	Staged(o Owner, contents ...Content)
 	// Refused is called once when an owner can no longer be written as it is
 	// wanted. why is an error of Content or of the kernel.
 	Refused(o Owner, why error)
@@ -127,8 +131,11 @@ type Change struct {
 	Owner        Owner
 	Before, Next Content
 
-	staged []nft.Row // the rows in the kernel, if they are not those of Next
 	stage  stage
+	staged []nft.Row // the rows in the kernel, if they are not those of Next
+	wanted Content   // the content after the last stage
+	// unstaged reports whether the transaction ends a change with stages.
+	unstaged bool
 }
 
 // Causes of syncs that do not write the whole table.

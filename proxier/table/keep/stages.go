@@ -19,8 +19,8 @@ import (
 //	stageAll     rows that nothing leads to any more
 //
 // Between stages, Kept.staged has the rows in the kernel, so that everything
-// that compares a table with the kernel, and the next stage, begin with them. An
-// owner that changes meanwhile goes on from there.
+// that compares a table with the kernel, and the next stage, begin with them.
+// An owner that changes meanwhile goes on from there.
 
 // stage is the last stage that a transaction writes.
 type stage uint8
@@ -39,7 +39,7 @@ func (tx *transaction) cut(c *Change, before, removed, added []nft.Row) (remove,
 	}
 	isFree := func(r nft.Row) bool { return tx.source.IsIndexed(r.Set) || tx.source.Shared(r.Set) }
 	free := slices.DeleteFunc(slices.Clone(added), func(r nft.Row) bool { return !isFree(r) })
-	if len(free) > tx.most {
+	if c.wanted = c.Next; len(free) > tx.most {
 		c.Next, c.stage, add = c.Before, stageFirst, free[:tx.most]
 	} else {
 		add = added

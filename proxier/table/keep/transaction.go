@@ -101,6 +101,14 @@ func rowsOf(to []nft.Row, c Content) []nft.Row {
 	return c.Rows(to)
 }
 
+// chainNames returns the names of the chains of a content, which may be nil.
+func chainNames(c Content) []string {
+	if c == nil {
+		return nil
+	}
+	return c.ChainNames()
+}
+
 // change adds rows to remove and to add. Those of shared sets are counted.
 func (tx *transaction) change(tag uint32, removed, added []nft.Row) {
 	tx.removed, tx.added = slices.Grow(tx.removed, len(removed)), slices.Grow(tx.added, len(added))
@@ -270,8 +278,14 @@ func (tx *transaction) apply() {
 		rows = append(rows, c.samples[set]...)
 		c.samples[set] = rows[:min(len(rows), maxSamples)]
 	}
-	for _, change := range tx.changes {
+	for i := range tx.changes {
+		change := &tx.changes[i]
 		k := change.Owner.Kept()
+		c.ownChains += len(chainNames(change.Next))
+		if !tx.whole {
+			c.ownChains -= len(chainNames(change.Before))
+		}
+		change.unstaged = k.staged != nil && change.staged == nil
 		k.have, k.staged, k.pending = change.Next, change.staged, change.stage != stageAll
 		k.version++
 		change.Owner.Account().setTook(k, k.took)

@@ -197,7 +197,7 @@ func (k *writer) finishHeld() error {
 	}
 	klog.V(2).InfoS("Changes are held back", "table", k.name(), "count", held,
 		"first", first, "why", first.Kept().trouble.why)
-	if len(conflicts) == 0 || k.repairs.wait(time.Now()) > 0 {
+	if len(conflicts) == 0 || max(k.repairs.wait(time.Now(), k.limits), k.repairs.waitRows(time.Now())) > 0 {
 		return nil
 	}
 	slices.SortFunc(conflicts, func(a, b Owner) int { return strings.Compare(a.String(), b.String()) })

@@ -75,8 +75,8 @@ type Limits struct {
 	// time at which it ends. HeavyCost is the cost above which an owner is a
 	// part of its own (see Source.Cost).
 	PartCost, HeavyCost int
-	// StageRows is the number of rows of one owner that a transaction changes. A
-	// larger change has several stages.
+	// StageRows is the number of rows of one owner that a transaction changes.
+	// A larger change has several stages.
 	StageRows int
 	PartTime  time.Duration
 	// Spread limits the accounts of a part: it has none that was served this
