@@ -31,6 +31,14 @@ type localMatch struct{ match, matchNot nft.Statement }
 // Config.MasqueradeAll.
 const commentMasqueradeAll = "masquerade all clusterIP traffic"
 
+// Priorities of the base chains. Of nat chains with the same priority, the
+// kernel calls the one first that was registered last, and those of iptables
+// cannot have others than dstnat and srcnat.
+const (
+	beforeDstNAT = nft.PriorityDstNAT - 1
+	beforeSrcNAT = nft.PrioritySrcNAT - 1
+)
+
 // baseChains returns the chains that the kernel calls. All are of type nat, so
 // only the first packet of a connection passes them. For example:
 //
@@ -51,14 +59,14 @@ func (p *program) baseChains() []*nft.Chain {
 			Rules: append([]nft.Rule{nft.NewRule(nft.Jump(to))}, refusals...),
 		}
 	}
-	output := base(nft.Output, nft.PriorityDstNAT, chainServices, p.refusals(nft.CtStateNew()))
+	output := base(nft.Output, beforeDstNAT, chainServices, p.refusals(nft.CtStateNew()))
 	if len(p.rejectedOnLocalhost()) > 0 {
 		output.Rules = slices.Insert(output.Rules, 0, p.toLocalhost())
 	}
 	return []*nft.Chain{
-		base(nft.Prerouting, nft.PriorityDstNAT, chainServices, p.refusals(nft.DaddrNotLocal())),
+		base(nft.Prerouting, beforeDstNAT, chainServices, p.refusals(nft.DaddrNotLocal())),
 		output,
-		base(nft.Postrouting, nft.PrioritySrcNAT, chainMasquerading, nil),
+		base(nft.Postrouting, beforeSrcNAT, chainMasquerading, nil),
 		p.clearPriority(),
 	}
 }
@@ -71,13 +79,13 @@ func (p *program) baseChains() []*nft.Chain {
 //	  meta priority set none
 //
 // The second rule is for a target that is the VIP itself: such a translation
-// does not count as one. The hook is before srcnat, because the kernel calls no
-// further chain once one has translated the source.
+// does not count as one. The hook is before that of nat-postrouting, because
+// the kernel calls no further chain once one has translated the source.
 func (p *program) clearPriority() *nft.Chain {
 	d, none := &p.layout.vips, nft.SetPriorityTo(0)
 	return &nft.Chain{
 		Name: chainClearPriority,
-		Hook: &nft.Hook{Type: nft.ChainTypeNAT, Point: nft.Postrouting, Priority: nft.PrioritySrcNAT - 1},
+		Hook: &nft.Hook{Type: nft.ChainTypeNAT, Point: nft.Postrouting, Priority: beforeSrcNAT - 1},
 		Rules: []nft.Rule{
 			nft.NewRule(nft.CtStatusDNAT(), none),
 			nft.NewRule(nft.HasPriority(), nft.SetPriorityMap(d.classes, d.key...), none),
