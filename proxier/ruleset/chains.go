@@ -346,8 +346,8 @@ func (p *program) allEndpoints(d *dispatchSets) *nft.Chain {
 
 // masquerading gives this node's address to marked connections, and to
 // connections from an endpoint to itself (hairpin). It clears the priority with
-// which rules passed the drawn target: a queueing discipline, a VLAN device or a
-// switch could interpret it.
+// which rules passed the drawn target: a queueing discipline, a VLAN device or
+// a switch could interpret it.
 //
 //	meta mark & 0x00004000 != 0x00000000 meta mark set meta mark ^ 0x00004000 meta priority set none \
 //	  masquerade fully-random
