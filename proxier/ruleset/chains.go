@@ -31,6 +31,14 @@ type localMatch struct{ match, matchNot nft.Statement }
 // Config.MasqueradeAll.
 const commentMasqueradeAll = "masquerade all clusterIP traffic"
 
+// Priorities of the base chains. Of nat chains with the same priority, the
+// kernel calls the one first that was registered last, and those of iptables
+// cannot have others than dstnat and srcnat.
+const (
+	beforeDstNAT = nft.PriorityDstNAT - 1
+	beforeSrcNAT = nft.PrioritySrcNAT - 1
+)
+
 // baseChains returns the chains that the kernel calls. All are of type nat, so
 // only the first packet of a connection passes them. For example:
 //
@@ -51,37 +59,14 @@ func (p *program) baseChains() []*nft.Chain {
 			Rules: append([]nft.Rule{nft.NewRule(nft.Jump(to))}, refusals...),
 		}
 	}
-	output := base(nft.Output, nft.PriorityDstNAT, chainServices, p.refusals(nft.CtStateNew()))
+	output := base(nft.Output, beforeDstNAT, chainServices, p.refusals(nft.CtStateNew()))
 	if len(p.rejectedOnLocalhost()) > 0 {
 		output.Rules = slices.Insert(output.Rules, 0, p.toLocalhost())
 	}
 	return []*nft.Chain{
-		base(nft.Prerouting, nft.PriorityDstNAT, chainServices, p.refusals(nft.DaddrNotLocal())),
+		base(nft.Prerouting, beforeDstNAT, chainServices, p.refusals(nft.DaddrNotLocal())),
 		output,
-		base(nft.Postrouting, nft.PrioritySrcNAT, chainMasquerading, nil),
-		p.clearPriority(),
-	}
-}
-
-// clearPriority clears the priority with which rules passed the drawn target: a
-// queueing discipline, a VLAN device or a switch could interpret it.
-//
-//	ct status dnat meta priority set none
-//	meta priority != none meta priority set ip daddr . meta l4proto . th dport map @service-classes \
-//	  meta priority set none
-//
-// The second rule is for a target that is the VIP itself: such a translation
-// does not count as one. The hook is before srcnat, because the kernel calls no
-// further chain once one has translated the source.
-func (p *program) clearPriority() *nft.Chain {
-	d, none := &p.layout.vips, nft.SetPriorityTo(0)
-	return &nft.Chain{
-		Name: chainClearPriority,
-		Hook: &nft.Hook{Type: nft.ChainTypeNAT, Point: nft.Postrouting, Priority: nft.PrioritySrcNAT - 1},
-		Rules: []nft.Rule{
-			nft.NewRule(nft.CtStatusDNAT(), none),
-			nft.NewRule(nft.HasPriority(), nft.SetPriorityMap(d.classes, d.key...), none),
-		},
+		base(nft.Postrouting, beforeSrcNAT, chainMasquerading, nil),
 	}
 }
 
@@ -360,17 +345,27 @@ func (p *program) allEndpoints(d *dispatchSets) *nft.Chain {
 }
 
 // masquerading gives this node's address to marked connections, and to
-// connections from an endpoint to itself (hairpin):
+// connections from an endpoint to itself (hairpin). It clears the priority with
+// which rules passed the drawn target: a queueing discipline, a VLAN device or
+// a switch could interpret it.
 //
-//	meta mark & 0x00004000 != 0x00000000 meta mark set meta mark ^ 0x00004000 masquerade fully-random
-//	ct status dnat ip saddr . ip daddr . meta l4proto . th dport @hairpin-connections masquerade fully-random
+//	meta mark & 0x00004000 != 0x00000000 meta mark set meta mark ^ 0x00004000 meta priority set none \
+//	  masquerade fully-random
+//	ct status dnat meta priority set none \
+//	  ip saddr . ip daddr . meta l4proto . th dport @hairpin-connections masquerade fully-random
+//	meta priority != none meta priority set ip daddr . meta l4proto . th dport map @service-classes \
+//	  meta priority set none
+//
+// The last rule is for a target that is the VIP itself: such a translation does
+// not count as one.
 func (p *program) masquerading() *nft.Chain {
-	l := p.layout
+	l, none := p.layout, nft.SetPriorityTo(0)
 	return &nft.Chain{Name: chainMasquerading, Rules: []nft.Rule{
-		nft.NewRule(nft.MarkHas(p.config.mark()), nft.FlipMarkBits(p.config.mark()), nft.MasqueradeFullyRandom()),
-		nft.NewRule(nft.CtStatusDNAT(),
+		nft.NewRule(nft.MarkHas(p.config.mark()), nft.FlipMarkBits(p.config.mark()), none, nft.MasqueradeFullyRandom()),
+		nft.NewRule(nft.CtStatusDNAT(), none,
 			nft.In(l.hairpin, nft.Saddr(l.family), nft.Daddr(l.family), nft.L4Proto(), nft.ThDport()),
 			nft.MasqueradeFullyRandom()),
+		nft.NewRule(nft.HasPriority(), nft.SetPriorityMap(l.vips.classes, l.vips.key...), none),
 	}}
 }
 

@@ -46,6 +46,5 @@ const (
 	chainRetryNodePort  = "retry-nodeport"
 	chainRetryPort      = "retry-port"
 	chainMasquerading   = "masquerading"
-	chainClearPriority  = "nat-clear-priority"
 	chainLocalhost      = "reject-localhost"
 )
