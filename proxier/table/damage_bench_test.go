@@ -33,6 +33,7 @@ func BenchmarkDamage(b *testing.B) {
 			tabletest.NewNamespace(b)
 			m := &damageMeter{engine: newEngine(b)}
 			m.limits = keep.DefaultLimits()
+			m.limits.FirstPause, m.limits.LastPause = 0, 0 // damage comes within seconds
 			m.config.Observer, m.config.Events = nil, nil
 			m.restart(b)
 			const in = " ip kube-proxy "

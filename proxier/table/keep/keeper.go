@@ -161,7 +161,7 @@ func (k *Keeper) verify() error {
 
 // IsRepairing reports whether a repair of rows is under way, which the next
 // Check continues.
-func (k *Keeper) IsRepairing() bool { return k.damaged != nil && k.repairs.waitRows(time.Now()) == 0 }
+func (k *Keeper) IsRepairing() bool { return k.scrubber.isRepairing(&k.repairs) }
 
 // Generation returns the Generation of the Config.
 func (k *Keeper) Generation() *Generation { return k.generation }

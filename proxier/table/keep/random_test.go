@@ -26,7 +26,7 @@ func TestRandomHistories(t *testing.T) {
 			f := newServing(t) // its rules need all that is on demand
 			f.limits = keep.Limits{
 				PartCost: 4, HeavyCost: 3, PartTime: time.Hour, Time: time.Hour, Spread: time.Millisecond,
-				Burst: time.Hour, ColdBytes: 1000,
+				Burst: time.Hour, ColdBytes: 1000, FreeRepair: time.Hour,
 			}
 			for range 10 {
 				f.randomChange(random)

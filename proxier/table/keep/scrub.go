@@ -47,7 +47,7 @@ const (
 // the structure shows how to repair it.
 func (s *scrubber) scrub(k *writer) error {
 	now, repairs := time.Now(), s.damaged != nil
-	if s.isDone() || repairs && k.repairs.waitRows(now) > 0 || !repairs && now.Before(s.rest) {
+	if s.isDone() || repairs && !s.isRepairing(&k.repairs) || !repairs && now.Before(s.rest) {
 		return nil
 	}
 	used, err := ThreadTimeOf(func() error { return s.scrubSome(k) })
@@ -64,6 +64,12 @@ func (s *scrubber) scrub(k *writer) error {
 // isDone reports whether everything was compared, or written, since another
 // program last committed.
 func (s *scrubber) isDone() bool { return s.owners == nil && s.damaged == nil && s.scrubbed == s.seen }
+
+// isRepairing reports whether a repair of rows is under way, and does not have
+// to wait before it begins.
+func (s *scrubber) isRepairing(r *repairs) bool {
+	return s.damaged != nil && (s.owners != nil || r.waitRows(time.Now()) == 0)
+}
 
 // restart makes the next step begin a pass.
 func (s *scrubber) restart() { s.audit, s.size = audit{state: s.state}, 0 }
