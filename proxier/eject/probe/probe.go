@@ -68,8 +68,8 @@ func begin(to netip.AddrPort) (*os.File, eject.Result) {
 	return nil, eject.Failed
 }
 
-// setOptions makes the kernel send one SYN, and a RST when the socket is closed.
-// It also makes it delay the ACK that completes the handshake by 200 ms
+// setOptions makes the kernel send one SYN, and a RST when the socket is
+// closed. It also makes it delay the ACK that completes the handshake by 200 ms
 // (TCP_DELACK_MAX), as for a client that sends data at once
 // (tcp_rcv_synsent_state_process). A RST before that ACK ends the connection
 // before the server can accept it. If the process cannot run for 200 ms, the
