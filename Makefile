@@ -32,7 +32,7 @@ FEATURES_RUN := -test.run=none -test.timeout=2h -test.bench=Features
 
 # make test-kernels runs these packages and packet tests on other kernels, with the shorter forms that tests have for
 # -short. PACKETS=all adds two packages, more packet tests and more kernels, and the tests in KERNEL_SKIP.
-KERNEL_PACKAGES := ./nft ./proxier ./proxier/follow ./cmd/kube-proxy/operator/explain ./cmd/kube-proxy/operator/trace ./proxier/table ./proxier/table/keep ./conntrack
+KERNEL_PACKAGES := ./nft ./proxier ./proxier/follow ./proxier/eject/probe ./cmd/kube-proxy/operator/explain ./cmd/kube-proxy/operator/trace ./proxier/table ./proxier/table/keep ./conntrack
 KERNEL_SCRIPTS := busy-endpoint|addresses|traffic-policies|no-endpoints|source-ranges|affinity-local|bridge|masquerade-all|hairpin|sctp|counters
 ifeq ($(PACKETS),all)
 KERNEL_PACKAGES += ./healthcheck ./test/lab

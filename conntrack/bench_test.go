@@ -82,6 +82,35 @@ func BenchmarkWalk(b *testing.B) {
 	}
 }
 
+// BenchmarkAttempts measures a pass for attempts to connect to the frontends of
+// one changed service port of TCP, and of 50, in a table of answered
+// connections.
+func BenchmarkAttempts(b *testing.B) {
+	for _, n := range []int{0, 100_000, 200_000} {
+		nstest.Enter(b)
+		conn := open(b)
+		fillTCP(b, conn, n, 1)
+		if n == 0 { // an empty table needs no dump
+			add(b, conn, newFlow(tcp, "10.0.0.1:1", "10.96.0.99:80", "10.244.9.9:80"))
+		}
+		for _, changed := range []int{1, 50} {
+			var todo check
+			for i := range changed {
+				todo.add(key{tcp, netip.AddrPortFrom(numbered(10, 97<<16+i), uint16(80+i))})
+			}
+			b.Run(fmt.Sprintf("%d entries, %d changed", n, changed), func(b *testing.B) {
+				f := newFrontends()
+				before := nstest.CPUTime(b)
+				for b.Loop() {
+					_, err := conn.clean(b.Context(), f, &todo)
+					must.NoError(b, err)
+				}
+				b.ReportMetric(float64((nstest.CPUTime(b)-before).Microseconds())/float64(b.N), "cpu-us/op")
+			})
+		}
+	}
+}
+
 // fillTCP adds n connections of different clients to 1000 endpoints, with ports
 // from 8080 on.
 func fillTCP(b *testing.B, c *Conn, n, ports int) {

@@ -138,7 +138,7 @@ func TestCleanerCombinesSecondPasses(t *testing.T) {
 		defer p.mu.Unlock()
 		for i, todo := range p.checks {
 			for frontend := range maps.Keys(todo.gone) {
-				seen[frontend] = append(seen[frontend], p.at[i])
+				seen[frontend.at] = append(seen[frontend.at], p.at[i])
 			}
 		}
 		for frontend, at := range changed {

@@ -186,7 +186,6 @@ func TestListFlowsFilters(t *testing.T) {
 		"no match":         {Selection{Family: IPv4, Protocol: udp, Addr: addr("10.96.0.99")}, true},
 		"endpoint":         {Selection{Family: IPv4, Protocol: udp, Addr: ep, Port: 53, Replies: true}, true},
 		"endpoints":        {Selection{Family: IPv6, Protocol: tcp, Port: 53, Replies: true}, true},
-		"lost":             {Selection{Family: IPv4, Protocol: tcp, lost: true}, false},
 		"unused protocol":  {Selection{Family: IPv4, Protocol: 200}, true},
 	} {
 		want := slices.DeleteFunc(slices.Clone(flows), func(f trackedFlow) bool { return !tc.filter.matches(f) })

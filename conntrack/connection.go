@@ -57,7 +57,7 @@ func (c *Conn) DeleteAttempts(
 	s.Protocol, s.Answer = unix.IPPROTO_TCP, Unanswered
 	var stats Stats
 	err = c.cleanSelected(ctx, s, func(flow trackedFlow) bool {
-		return flow.state == tcpSynSent && which(flow.original.dst, flow.reply.src)
+		return flow.attempt() && which(flow.original.dst, flow.reply.src)
 	}, &stats)
 	return stats.Deleted, err
 }

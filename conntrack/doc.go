@@ -1,22 +1,24 @@
-// Package conntrack deletes stale UDP flows, and TCP and SCTP connections to
-// endpoints that no longer exist, from the kernel's connection tracking table.
-// It also sets the size and the timeouts of the table.
+// Package conntrack deletes stale UDP flows, stale attempts to connect by TCP
+// and SCTP, and connections to endpoints that no longer exist, from the
+// kernel's connection tracking table. It also sets the size and the timeouts of
+// the table.
 //
 // A flow is an entry of the table. A UDP flow lives as long as its packets
 // keep coming, and the NAT rules do not see the packets of a known flow. So a
 // client that keeps its source port stays with an endpoint that was removed,
-// or without an endpoint, until its flow is deleted. TCP needs this only if the
-// endpoint disappears and does not end its connections.
+// or without an endpoint, until its flow is deleted. So does a client that
+// repeats the first packet of a TCP or SCTP connection until it gets an answer.
+// An answered connection needs this only if the endpoint disappears and does
+// not end it.
 //
 // A [Cleaner] deletes such flows. Its caller commits new rules, and then
 // reports the changed frontends and their endpoints ([FrontendChange]). The
-// Cleaner checks them in a pass: it lists the flows to these frontends, and
-// deletes the flows whose replies do not come from a current endpoint.
+// Cleaner checks them in a pass: it lists the flows to these frontends, of TCP
+// and SCTP only attempts to connect that have no answer, and deletes those
+// whose replies do not come from a current endpoint.
 //
-// Its caller can also report endpoints that no longer exist ([Removal]), and
-// frontends whose rules were missing ([Cleaner.Miss]). The Cleaner deletes the
-// connections to these endpoints, and the attempts to connect to these
-// frontends.
+// Its caller can also report endpoints that no longer exist ([Removal]). The
+// Cleaner deletes the connections to these endpoints.
 //
 // [Conn.Select] reads connections of all protocols, for people who ask where
 // they go.
@@ -37,7 +39,7 @@
 // # Scope
 //
 // The package owns the communication with ctnetlink (nfnetlink_conntrack.h),
-// the UDP frontends, the decision which flows are stale, the goroutine that
+// the frontends, the decision which flows are stale, the goroutine that
 // deletes them, and the sysctls of connection tracking ([Settings]).
 //
 // It does not import Kubernetes libraries, does not write rules, and does not

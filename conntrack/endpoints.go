@@ -9,8 +9,8 @@ import (
 // results, because the frontends of a service share their endpoints.
 type endpointLists struct {
 	given, result []netip.AddrPort // of sorted
-	before, now   []netip.AddrPort // of mayLeaveStale
-	stale         bool
+	before, now   []netip.AddrPort // of lost
+	lostOne       bool
 }
 
 // sorted returns endpoints in the form that lookups need: in order, without
@@ -23,27 +23,24 @@ func (l *endpointLists) sorted(endpoints []netip.AddrPort) []netip.AddrPort {
 }
 
 func sortedEndpoints(endpoints []netip.AddrPort) []netip.AddrPort {
-	if !slices.ContainsFunc(endpoints, func(e netip.AddrPort) bool { return e != unmap(e) }) &&
+	if !slices.ContainsFunc(endpoints, func(e netip.AddrPort) bool { return e != keyOf(0, e).at }) &&
 		slices.IsSortedFunc(endpoints, netip.AddrPort.Compare) {
 		return endpoints
 	}
 	out := make([]netip.AddrPort, len(endpoints))
 	for i, e := range endpoints {
-		out[i] = unmap(e)
+		out[i] = keyOf(0, e).at
 	}
 	slices.SortFunc(out, netip.AddrPort.Compare)
 	return out
 }
 
-// mayLeaveStale reports whether flows of a frontend may be stale after a
-// change of its endpoints: it lost an endpoint, or it got its first
-// endpoint.
-func (l *endpointLists) mayLeaveStale(before, now []netip.AddrPort) bool {
+// lost is lostEndpoint with a cache.
+func (l *endpointLists) lost(before, now []netip.AddrPort) bool {
 	if !sameSlice(l.before, before) || !sameSlice(l.now, now) {
-		l.before, l.now = before, now
-		l.stale = len(before) == 0 && len(now) > 0 || lostEndpoint(before, now)
+		l.before, l.now, l.lostOne = before, now, lostEndpoint(before, now)
 	}
-	return l.stale
+	return l.lostOne
 }
 
 // lostEndpoint reports whether now lacks an endpoint of before. Both are

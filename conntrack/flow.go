@@ -64,10 +64,11 @@ func (f trackedFlow) translated() bool { return f.reply.src != f.original.dst }
 // answered reports whether a packet of the endpoint was seen.
 func (f trackedFlow) answered() bool { return f.status&statusSeenReply != 0 }
 
-// lost reports whether a flow is an attempt to connect by TCP that was not
-// translated and has no answer.
-func (f trackedFlow) lost() bool {
-	return f.protocol == unix.IPPROTO_TCP && f.state == tcpSynSent && !f.translated()
+// attempt reports whether a flow is an attempt to connect by TCP or SCTP that
+// has no answer. A TCP connection whose answers take another way has another
+// state.
+func (f trackedFlow) attempt() bool {
+	return !f.answered() && (f.protocol == unix.IPPROTO_TCP && f.state == tcpSynSent || f.protocol == unix.IPPROTO_SCTP)
 }
 
 // ended reports whether both sides of a TCP or SCTP connection have ended it.

@@ -19,7 +19,11 @@ const (
 	sctp = unix.IPPROTO_SCTP
 
 	// statusAssured is IPS_SEEN_REPLY, IPS_ASSURED and IPS_CONFIRMED.
-	statusAssured = 1<<1 | 1<<2 | 1<<3
+	statusAssured = 1<<1 | 1<<2 | statusConfirmed
+	// statusConfirmed is IPS_CONFIRMED.
+	statusConfirmed = 1 << 3
+
+	sctpCookieWait = 2
 )
 
 var protocols = map[string]uint8{"udp": udp, "tcp": tcp, "sctp": sctp}
@@ -52,10 +56,12 @@ func newFlow(protocol uint8, client, frontend, endpoint string) trackedFlow {
 
 // parseFlow returns the flow of a line:
 //
-//	tcp SYN_SENT 10.0.0.1:4000 -> 10.96.0.10:80 -> 10.244.0.5:8080 zone 7 # comment
+//	tcp SYN_SENT 10.0.0.1:4000 -> 10.96.0.10:80 -> 10.244.0.5:8080 answered zone 7 # comment
 //
-// The state, the endpoint and the zone can be left out. "original zone 7" and
-// "reply zone 7" are zones of one direction.
+// All but the addresses of the client and the frontend can be left out. A flow
+// is answered unless its state is SYN_SENT or COOKIE_WAIT; "answered" and
+// "unanswered" are exceptions. "original zone 7" and "reply zone 7" are zones
+// of one direction.
 func parseFlow(line string) trackedFlow {
 	line, _, _ = strings.Cut(line, "#")
 	words := strings.Fields(strings.ReplaceAll(line, "->", ""))
@@ -74,6 +80,11 @@ func parseFlow(line string) trackedFlow {
 	}
 	flow := newFlow(protocol, client, frontend, endpoint)
 	flow.state = state
+	if len(words) > 0 {
+		if status, ok := map[string]uint32{"answered": statusAssured, "unanswered": statusConfirmed}[words[0]]; ok {
+			flow.status, words = status, words[1:]
+		}
+	}
 	if n := len(words); n > 0 {
 		id, _ := strconv.Atoi(words[n-1])
 		directions := map[string]zoneDirection{"original": zoneOriginal, "reply": zoneReply, "zone": zoneBoth}
@@ -213,8 +224,13 @@ func writeFlow(w *nfnetlink.Writer, flow trackedFlow) {
 	if flow.state != 0 {
 		writeState(w, flow)
 	}
-	if flow.protocol != tcp || flow.state != tcpSynSent {
-		w.Uint32(ctaStatus, statusAssured|flow.status)
+	begins := flow.protocol == tcp && flow.state == tcpSynSent || flow.protocol == sctp && flow.state == sctpCookieWait
+	status := flow.status
+	if !begins && status != statusConfirmed {
+		status |= statusAssured
+	}
+	if status != 0 {
+		w.Uint32(ctaStatus, status)
 	}
 	w.Uint32(ctaID, flow.id)
 }

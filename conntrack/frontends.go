@@ -1,13 +1,20 @@
 package conntrack
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
-// FrontendChange is the new state of one frontend of a UDP service.
+// FrontendChange is the new state of one frontend of a service.
 type FrontendChange struct {
+	// Protocol is unix.IPPROTO_UDP (also if it is 0), IPPROTO_TCP or
+	// IPPROTO_SCTP.
+	Protocol uint8
+
 	// Frontend is the destination that clients use: a VIP and a port. With
 	// the unspecified address (0.0.0.0 or ::) it is a NodePort of that
 	// family, on the addresses of [Cleaner.SetNodeAddrs]. A frontend without
@@ -27,13 +34,27 @@ type FrontendChange struct {
 	Gone bool
 
 	// Check makes the next pass check the frontend even if no endpoint was
-	// removed. Set it when the frontend begins to serve: previous flows may
-	// lead elsewhere.
+	// removed. Set it when a UDP frontend begins to serve, or if rules were
+	// missing: previous flows may lead elsewhere.
 	Check bool
 }
 
-// frontends are the UDP frontends that the rules serve now, and the changes
-// and removals since the last pass. A pass decides by the current state, not
+// key is a frontend or an endpoint of a protocol. A NodePort has the
+// unspecified address.
+type key struct {
+	protocol uint8
+	at       netip.AddrPort
+}
+
+// keyOf returns a key in the form that decoded flows have.
+func keyOf(protocol uint8, at netip.AddrPort) key {
+	return key{cmp.Or(protocol, unix.IPPROTO_UDP), netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())}
+}
+
+func (k key) family() Family { return familyOf(k.at.Addr()) }
+
+// frontends are the frontends that the rules serve now, and the changes and
+// removals since the last pass. A pass decides by the current state, not
 // by the state at the time of a change: an endpoint that was added later
 // serves, too. It is safe for concurrent use.
 //
@@ -48,9 +69,8 @@ type frontends struct {
 
 // served are the frontends of one family.
 type served struct {
-	// endpoints are the sorted endpoints of each frontend. The key of a
-	// NodePort has the unspecified address.
-	endpoints map[netip.AddrPort][]netip.AddrPort
+	// endpoints are the sorted endpoints of each frontend.
+	endpoints map[key][]netip.AddrPort
 	// nodeAddrs are the addresses that NodePorts listen on. The set is
 	// replaced rather than modified.
 	nodeAddrs addrSet
@@ -58,8 +78,8 @@ type served struct {
 
 func newFrontends() *frontends {
 	f := &frontends{wake: make(chan struct{}, 1)}
-	f.ipv4.endpoints = make(map[netip.AddrPort][]netip.AddrPort)
-	f.ipv6.endpoints = make(map[netip.AddrPort][]netip.AddrPort)
+	f.ipv4.endpoints = make(map[key][]netip.AddrPort)
+	f.ipv6.endpoints = make(map[key][]netip.AddrPort)
 	return f
 }
 
@@ -82,11 +102,11 @@ func (f *frontends) Update(changes ...FrontendChange) {
 	defer f.unlock()
 	var lists endpointLists
 	for _, change := range changes {
-		frontend := unmap(change.Frontend)
-		if !frontend.IsValid() || frontend.Port() == 0 {
+		frontend := keyOf(change.Protocol, change.Frontend)
+		if !frontend.at.IsValid() || frontend.at.Port() == 0 {
 			continue
 		}
-		s := f.of(familyOf(frontend.Addr()))
+		s := f.of(frontend.family())
 		if change.Gone {
 			delete(s.endpoints, frontend)
 			f.unchecked.add(frontend)
@@ -96,22 +116,13 @@ func (f *frontends) Update(changes ...FrontendChange) {
 		before, known := s.endpoints[frontend]
 		now := lists.sorted(change.Endpoints)
 		s.endpoints[frontend] = now
-		if !known || lists.mayLeaveStale(before, now) || change.Check {
+		// Without an endpoint, the rules reject the first packet of an attempt
+		// to connect, and the kernel tracks no flow.
+		begins := frontend.protocol == unix.IPPROTO_UDP && len(before) == 0 && len(now) > 0
+		if !known || begins || lists.lost(before, now) || change.Check {
 			f.unchecked.add(frontend)
 		}
 	}
-}
-
-// Miss reports all TCP frontends of a family, whose rules were missing. The
-// kernel does not translate an attempt to connect that began meanwhile, however
-// often the client repeats the SYN. Therefore its flow is deleted: the next SYN
-// is translated. The Cleaner keeps the slice.
-func (f *frontends) Miss(family Family, frontends []netip.AddrPort) {
-	frontends = sortedEndpoints(frontends)
-	f.mu.Lock()
-	defer f.unlock()
-	f.unchecked.changes += len(frontends)
-	*f.unchecked.missed.of(family) = frontends
 }
 
 // SetNodeAddrs sets the addresses that the NodePorts of a family listen on.
@@ -128,7 +139,7 @@ func (f *frontends) SetNodeAddrs(family Family, addrs []netip.Addr) {
 	s.nodeAddrs = now
 	nodePorts := false
 	for frontend := range s.endpoints {
-		if frontend.Addr().IsUnspecified() {
+		if frontend.at.Addr().IsUnspecified() {
 			nodePorts = true
 			f.unchecked.add(frontend)
 		}
@@ -152,9 +163,4 @@ func (f *frontends) putBack(c check) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unchecked.merge(c)
-}
-
-// unmap returns an address in the form that decoded flows have.
-func unmap(a netip.AddrPort) netip.AddrPort {
-	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }

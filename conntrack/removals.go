@@ -26,21 +26,14 @@ type removal struct {
 	found int
 }
 
-// endpointKey identifies an endpoint of a protocol.
-type endpointKey struct {
-	protocol uint8
-	endpoint netip.AddrPort
-}
-
 // Remove reports endpoints that no longer exist. The rules must not lead to
 // them. The caller limits the number of removals that are not done.
 func (f *frontends) Remove(removals ...Removal) {
 	f.mu.Lock()
 	defer f.unlock()
 	for _, r := range removals {
-		r.Endpoint = unmap(r.Endpoint)
 		f.unchecked.changes++
-		f.unchecked.addRemovals(endpointKey{r.Protocol, r.Endpoint}, &removal{Removal: r})
+		f.unchecked.addRemovals(keyOf(r.Protocol, r.Endpoint), &removal{Removal: r})
 	}
 }
 
@@ -56,7 +49,7 @@ func (c *check) finish() {
 // isOfRemoval reports whether a flow is a connection to the endpoint of a
 // removal, and counts it.
 func (f *frontends) isOfRemoval(flow trackedFlow, c *check, isLocal func(netip.Addr) bool) bool {
-	for _, r := range c.removals[endpointKey{flow.protocol, flow.reply.src}] {
+	for _, r := range c.removals[key{flow.protocol, flow.reply.src}] {
 		f.mu.RLock()
 		nodeAddrs := f.of(flow.family()).nodeAddrs
 		f.mu.RUnlock()
@@ -84,19 +77,15 @@ const maxOfPort = 2
 
 // removed selects the connections to the endpoints of the removals of a family.
 func (c *check) removed(family Family) (all selections) {
-	ofPort := make(map[endpointKey]int)
-	portOf := func(k endpointKey) endpointKey {
-		return endpointKey{k.protocol, netip.AddrPortFrom(netip.Addr{}, k.endpoint.Port())}
-	}
-	keys := slices.DeleteFunc(slices.Collect(maps.Keys(c.removals)), func(k endpointKey) bool {
-		return familyOf(k.endpoint.Addr()) != family
-	})
+	ofPort := make(map[key]int)
+	portOf := func(k key) key { return key{k.protocol, netip.AddrPortFrom(netip.Addr{}, k.at.Port())} }
+	keys := slices.DeleteFunc(slices.Collect(maps.Keys(c.removals)), func(k key) bool { return k.family() != family })
 	for _, k := range keys {
 		ofPort[portOf(k)]++
 	}
 	for _, k := range keys {
 		one := Selection{
-			Family: family, Protocol: k.protocol, Addr: k.endpoint.Addr(), Port: k.endpoint.Port(),
+			Family: family, Protocol: k.protocol, Addr: k.at.Addr(), Port: k.at.Port(),
 			Translated: true, Replies: true,
 		}
 		if ofPort[portOf(k)] > maxOfPort {

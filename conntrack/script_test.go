@@ -61,11 +61,11 @@ func TestPackets(t *testing.T) {
 //	add FILE                       adds flows to the table (see parseFlow)
 //	clean                          waits for the passes, prints the fates of
 //	                               the added flows, and empties the table
-//	frontend FRONTEND ENDPOINT…    a UDP frontend has these endpoints
-//	begins FRONTEND ENDPOINT…      the same, and it begins to serve
-//	gone FRONTEND                  a UDP frontend is gone
+//	frontend [PROTO] FRONTEND ENDPOINT…  a frontend, of UDP by default, has
+//	                               these endpoints
+//	begins [PROTO] FRONTEND ENDPOINT…  the same, and it begins to serve
+//	gone [PROTO] FRONTEND          a frontend is gone
 //	nodeports ADDRESS…             NodePorts are on these addresses
-//	missed FRONTEND…               rules of TCP frontends were missing
 //	removed PROTO ENDPOINT FRONTEND…  an endpoint no longer exists
 //	fail N                         the next N passes fail
 //	pass DURATION                  time passes
@@ -112,7 +112,7 @@ func run(t *testing.T, dir string, setup func(*story, *script.Env)) {
 			"gone":            s.update(FrontendChange{Gone: true}),
 			"plan":            s.plan, "ports": s.many(false, s.begins), "addresses": s.many(true, s.begins),
 			"removed-ports": s.many(false, s.remove), "removed-endpoints": s.many(true, s.remove),
-			"nodeports": s.nodePorts, "missed": s.missed, "removed": s.removed,
+			"nodeports": s.nodePorts, "removed": s.removed,
 		}), nil
 	}})
 }
@@ -189,11 +189,14 @@ func (s *story) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// update returns the step that changes a frontend. It is followed by the
-// endpoints.
+// update returns the step that changes a frontend.
 func (s *story) update(change FrontendChange) any {
-	return func(frontend netip.AddrPort, endpoints ...netip.AddrPort) {
-		change.Frontend, change.Endpoints = frontend, endpoints
+	return func(args ...string) {
+		change := change
+		if protocol, ok := protocols[args[0]]; ok {
+			change.Protocol, args = protocol, args[1:]
+		}
+		change.Frontend, change.Endpoints = addrPort(args[0]), addrPorts(args[1:]...)
 		s.cleaner.Update(change)
 	}
 }
@@ -238,9 +241,6 @@ func (s *story) begins(at netip.AddrPort) {
 
 func (s *story) remove(at netip.AddrPort) { s.cleaner.Remove(removalOf(at.String())) }
 
-// missed reports TCP frontends, of one family, whose rules were missing.
-func (s *story) missed(all ...netip.AddrPort) { s.cleaner.Miss(familyOf(all[0].Addr()), all) }
-
 // removed reports the removal of an endpoint: PROTOCOL ENDPOINT FRONTEND...
 func (s *story) removed(protocol, endpoint string, frontends ...string) {
 	r := removalOf(endpoint, frontends...)
@@ -257,7 +257,7 @@ func (s *story) add(sc *script.Script, file string) {
 		if line = strings.TrimSpace(line); line != "" {
 			flow := parseFlow(line)
 			add(s.t, s.conn, flow)
-			flow.state = 0
+			flow.state, flow.status = 0, 0
 			s.flows, s.lines = append(s.flows, flow), append(s.lines, line)
 		}
 	}

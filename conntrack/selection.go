@@ -22,8 +22,6 @@ type Selection struct {
 	Translated bool
 	// Answer selects connections by whether a packet of the endpoint was seen.
 	Answer Answer
-
-	lost bool // selects flows of which lost returns true
 }
 
 // Answer selects connections by their answers.
@@ -50,8 +48,7 @@ func (s Selection) matches(flow trackedFlow) bool {
 		(!s.Addr.IsValid() || s.Addr == at.Addr()) &&
 		(s.Port == 0 || s.Port == at.Port()) &&
 		(!s.Translated || flow.translated()) &&
-		s.Answer.matches(flow) &&
-		(!s.lost || flow.lost())
+		s.Answer.matches(flow)
 }
 
 // String describes the selected flows, for errors.
@@ -71,7 +68,6 @@ func (s Selection) String() string {
 	add(s.Translated, "translated ")
 	add(s.Answer == Unanswered, "unanswered ")
 	add(s.Answer == Answered, "answered ")
-	add(s.lost, "lost ")
 	b.WriteString("flows")
 	add(s.Addr.IsValid(), "%s %v", at, s.Addr)
 	add(s.Port != 0, "%s port %d", at, s.Port)
@@ -133,9 +129,6 @@ func (s Selection) writeTo(w *nfnetlink.Writer) {
 // status returns the bits of the status that the kernel has to compare, and
 // their values.
 func (s Selection) status() (value, mask uint32) {
-	if s.lost {
-		return 0, statusSeenReply | statusTranslated
-	}
 	if s.Translated {
 		value, mask = statusTranslated, statusTranslated
 	}

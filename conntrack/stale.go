@@ -7,10 +7,10 @@ import (
 )
 
 // stale reports whether a flow has to be deleted: a connection to an endpoint
-// that no longer exists (see isOfRemoval), a TCP connection that began while
-// the rules were missing, or a UDP flow to a frontend whose replies do not come
-// from a serving endpoint. isLocal reports whether an address is local; it is
-// called only if the result depends on it. For UDP:
+// that no longer exists (see isOfRemoval), or a UDP flow, or an attempt to
+// connect that has no answer, to a frontend whose replies do not come from a
+// serving endpoint. isLocal reports whether an address is local; it is called
+// only if the result depends on it. For flows and attempts:
 //
 //   - A flow to a VIP is also stale if it was never translated, so that its
 //     replies would come from the VIP itself. It was created when the VIP
@@ -27,12 +27,15 @@ import (
 // Zones do not matter: the rules see the packets of all zones. A flow is
 // deleted in its own zone only.
 func (f *frontends) stale(flow trackedFlow, c *check, isLocal func(netip.Addr) bool) bool {
-	if flow.protocol != unix.IPPROTO_UDP {
-		lost := flow.lost() && contains(*c.missed.of(flow.family()), flow.original.dst)
-		return lost || f.isOfRemoval(flow, c, isLocal)
+	if f.isOfRemoval(flow, c, isLocal) {
+		return true
 	}
-	dst, family := flow.original.dst, flow.family()
-	nodePort := netip.AddrPortFrom(family.Unspecified(), dst.Port())
+	if flow.protocol != unix.IPPROTO_UDP && !flow.attempt() {
+		return false
+	}
+	family := flow.family()
+	dst := key{flow.protocol, flow.original.dst}
+	nodePort := key{flow.protocol, netip.AddrPortFrom(family.Unspecified(), dst.at.Port())}
 
 	f.mu.RLock()
 	s := f.of(family)
@@ -46,7 +49,7 @@ func (f *frontends) stale(flow trackedFlow, c *check, isLocal func(netip.Addr) b
 	}
 	serving := isNodePort && contains(nodePortEndpoints, flow.reply.src)
 	gone := flow.translated() && c.isGone(dst, nodePort, isNodePort, nodeAddrs, isLocal)
-	if isNodePort && (gone || !serving) && nodeAddrs.contains(dst.Addr(), isLocal) {
+	if isNodePort && (gone || !serving) && nodeAddrs.contains(dst.at.Addr(), isLocal) {
 		return !serving
 	}
 	return gone

@@ -25,7 +25,6 @@ type cleaning struct {
 type flowCleaner interface {
 	Run(context.Context) error
 	Update(...conntrack.FrontendChange)
-	Miss(nft.Family, []netip.AddrPort)
 	SetNodeAddrs(nft.Family, []netip.Addr)
 	Remove(...conntrack.Removal)
 }

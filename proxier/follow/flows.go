@@ -1,7 +1,6 @@
 package follow
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,29 +12,34 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
-// staleFlows deletes flows of UDP clients that do not lead to a serving
-// endpoint, and attempts to connect by TCP that began while the rules were
-// missing.
+// staleFlows deletes flows of clients that do not lead to a serving endpoint:
+// those of UDP, or attempts to connect by other protocols that have no answer.
 type staleFlows struct {
 	cleaning
-	deleted prometheus.Counter
+	protocols []cluster.Protocol
+	deleted   prometheus.Counter
 }
 
-func newStaleFlows(config *Config, passes *passMetrics) *staleFlows {
-	return &staleFlows{cleaning{passes: passes}, config.Metrics.Counter("nftproxy_stale_flows_deleted_total",
-		"Flows that were deleted: of UDP clients whose endpoint was removed, and TCP attempts without rules.")}
+// newStaleFlows returns the followers for UDP, and for TCP and SCTP. They have
+// a cleaner each: endpoints of TCP change all the time, and the pauses after
+// its passes must not delay those of UDP.
+func newStaleFlows(config *Config, passes *passMetrics) (udp, attempts *staleFlows) {
+	deleted := config.Metrics.Counter("nftproxy_stale_flows_deleted_total",
+		"Flows that led to no serving endpoint and were deleted: of UDP, and attempts to connect by TCP and SCTP.")
+	return &staleFlows{cleaning{passes: passes}, []cluster.Protocol{cluster.UDP}, deleted},
+		&staleFlows{cleaning{passes: passes}, []cluster.Protocol{cluster.TCP, cluster.SCTP}, deleted}
 }
 
 // open connects to the connection tracking of the calling thread's network
-// namespace. If that fails, it logs the error and returns false. Then UDP
-// clients that keep their source port can stay with a removed endpoint.
+// namespace. If that fails, it logs the error and returns false. Then clients
+// that keep their source port can stay with a removed endpoint.
 func (s *staleFlows) open() bool {
 	conn, err := conntrack.Open()
 	if err != nil {
-		klog.ErrorS(err, "Stale UDP flows will not be deleted")
+		klog.ErrorS(err, "Stale flows will not be deleted", "protocols", s.protocols)
 		return false
 	}
-	s.conn, s.cleaner = conn, conn.NewCleaner(conntrack.CleanerConfig{Report: s.report})
+	s.conn, s.cleaner = conn, conn.NewCleaner(conntrack.CleanerConfig{Slow: !s.follows(cluster.UDP), Report: s.report})
 	return true
 }
 
@@ -43,15 +47,18 @@ func (s *staleFlows) report(r conntrack.Result) {
 	s.passes.observe(r)
 	s.deleted.Add(float64(r.Deleted))
 	if r.Err != nil {
-		klog.ErrorS(r.Err, "Failed to delete stale flows, retrying", "changes", r.Changes, "rechecks", r.Rechecks)
+		klog.ErrorS(r.Err, "Failed to delete stale flows, retrying",
+			"protocols", s.protocols, "changes", r.Changes, "rechecks", r.Rechecks)
 		return
 	}
-	klog.V(2).InfoS("Deleted stale flows",
+	klog.V(2).InfoS("Deleted stale flows", "protocols", s.protocols,
 		"changes", r.Changes, "rechecks", r.Rechecks, "flows", r.Deleted, "elapsed", r.Duration)
 }
 
-// committed passes the changes of UDP service ports to the cleaner, which
-// decides whether flows may be stale.
+func (s *staleFlows) follows(p cluster.Protocol) bool { return slices.Contains(s.protocols, p) }
+
+// committed passes the changes of service ports to the cleaner, which decides
+// whether flows may be stale.
 //
 // The work and the memory grow with the sum of frontends, node addresses and
 // endpoints, and not with their product: a NodePort is one frontend, and all
@@ -60,24 +67,20 @@ func (s *staleFlows) committed(c *table.Commit) {
 	s.cleaning.committed(c)
 	// Removed frontends come first: in the same transaction, another service
 	// port can have got one of them.
-	s.cleaner.Update(servedFrontends(removedFrontends(c), c)...)
-	if !c.Whole {
-		return
+	if changes := s.served(s.removed(nil, c), c); len(changes) > 0 {
+		s.cleaner.Update(changes...)
 	}
-	var missed []netip.AddrPort
-	for _, change := range c.Changes {
-		for _, f := range frontendsOf(change.After, cluster.TCP) {
-			missed = append(missed, destination(c.Family, f.Frontend))
-		}
-	}
-	s.cleaner.Miss(c.Family, missed)
 }
 
-// removedFrontends returns the UDP frontends that service ports no longer have.
-func removedFrontends(c *table.Commit) (out []conntrack.FrontendChange) {
+// removed appends the frontends that service ports no longer have.
+func (s *staleFlows) removed(out []conntrack.FrontendChange, c *table.Commit) []conntrack.FrontendChange {
 	for _, change := range c.Changes {
-		before, now := frontendsOf(change.Before, cluster.UDP), frontendsOf(change.After, cluster.UDP)
-		if len(before) == 0 || slices.EqualFunc(before, now, sameFrontend) {
+		if change.Before == nil || !s.follows(change.Before.Port.Protocol) {
+			continue
+		}
+		protocol := change.Before.Port.Protocol
+		before, now := change.Before.Frontends, frontendsOf(change.After, protocol)
+		if slices.EqualFunc(before, now, sameFrontend) {
 			continue
 		}
 		kept := make(map[ruleset.Frontend]struct{}, len(now))
@@ -86,27 +89,32 @@ func removedFrontends(c *table.Commit) (out []conntrack.FrontendChange) {
 		}
 		for _, f := range before {
 			if _, ok := kept[f.Frontend]; !ok {
-				out = append(out, conntrack.FrontendChange{Frontend: destination(c.Family, f.Frontend), Gone: true})
+				out = append(out, conntrack.FrontendChange{
+					Protocol: uint8(protocol), Frontend: destination(c.Family, f.Frontend), Gone: true,
+				})
 			}
 		}
 	}
 	return out
 }
 
-// servedFrontends appends the UDP frontends that service ports have, with their
-// endpoints.
-func servedFrontends(out []conntrack.FrontendChange, c *table.Commit) []conntrack.FrontendChange {
+// served appends the frontends that service ports have, with their endpoints.
+func (s *staleFlows) served(out []conntrack.FrontendChange, c *table.Commit) []conntrack.FrontendChange {
 	for _, change := range c.Changes {
 		before, now := change.Before, change.After
-		// Serving endpoints need not be usable: a service port whose only
+		if now == nil || !s.follows(now.Port.Protocol) {
+			continue
+		}
+		// Serving endpoints need not be usable: a UDP service port whose only
 		// endpoint becomes ready begins to serve although its serving endpoints
 		// stay the same.
-		begins := before != nil && len(before.Cluster) == 0 && now != nil && len(now.Cluster) > 0
+		begins := now.Port.Protocol == cluster.UDP && before != nil && len(before.Cluster) == 0 && len(now.Cluster) > 0
 		// While the whole table was damaged, packets may have created flows to
 		// no endpoint.
-		for _, f := range frontendsOf(now, cluster.UDP) {
+		for _, f := range now.Frontends {
 			out = append(out, conntrack.FrontendChange{
-				Frontend: destination(c.Family, f.Frontend), Endpoints: now.Serving, Check: begins || c.Whole,
+				Protocol: uint8(now.Port.Protocol), Frontend: destination(c.Family, f.Frontend), Endpoints: now.Serving,
+				Check: begins || c.Whole,
 			})
 		}
 	}

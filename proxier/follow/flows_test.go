@@ -25,7 +25,7 @@ import (
 func TestStartMemory(t *testing.T) {
 	start := startCommit(t, 500, 500, 10)
 	cleaner := new(conntrack.Conn).NewCleaner(conntrack.CleanerConfig{})
-	flows := &staleFlows{cleaning: cleaning{cleaner: cleaner}}
+	flows := &staleFlows{cleaning: cleaning{cleaner: cleaner}, protocols: []cluster.Protocol{cluster.UDP}}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	flows.committed(start)
@@ -109,7 +109,7 @@ func cleanAfter(b *testing.B, conn *conntrack.Conn, client net.Conn, commits []*
 	done := make(chan conntrack.Result, 10)
 	cleaner := conn.NewCleaner(conntrack.CleanerConfig{Report: func(r conntrack.Result) { done <- r }})
 	ctx, cancel := context.WithCancel(b.Context())
-	flows := &staleFlows{cleaning: cleaning{cleaner: cleaner}}
+	flows := &staleFlows{cleaning: cleaning{cleaner: cleaner}, protocols: []cluster.Protocol{cluster.UDP}}
 	var running sync.WaitGroup
 	running.Go(func() { cleaner.Run(ctx) })
 	for i, commit := range commits {

@@ -66,8 +66,11 @@ func New(config Config, families ...nft.Family) (*Followers, error) {
 	config.Metrics.Add(func(ch chan<- prometheus.Metric) { collectLocalhost(ch, families, f.localhost) })
 	config.Metrics.Add(collectConntrack)
 	passes := newPassMetrics(config.Metrics, families)
-	if flows := newStaleFlows(&config, passes); flows.open() {
-		f.add(flows, families...)
+	udp, attempts := newStaleFlows(&config, passes)
+	for _, flows := range []*staleFlows{udp, attempts} {
+		if flows.open() {
+			f.add(flows, families...)
+		}
 	}
 	resets := newStaleConnections(&config, passes, f.localhost)
 	if config.Rules.ResetStaleConnections && resets.open() {

@@ -31,8 +31,9 @@ func TestFollowers(t *testing.T) {
 		want   string
 	}{
 		{nft.IPv4, "changes healthChecks balanceEvents localhostPorts serviceConnections ejectionEvents staleFlows " +
+			"staleFlows staleConnections"},
+		{nft.IPv6, "changes healthChecks balanceEvents serviceConnections ejectionEvents staleFlows staleFlows " +
 			"staleConnections"},
-		{nft.IPv6, "changes healthChecks balanceEvents serviceConnections ejectionEvents staleFlows staleConnections"},
 	} {
 		var got []string
 		for _, one := range f.following[tc.family] {

@@ -9,12 +9,13 @@ import (
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/localhost"
 )
 
 // recorded are calls of cleaners and servers.
 type recorded struct {
-	flows, checks, ports []string
+	udp, attempts, checks, ports []string
 
 	mu       sync.Mutex // of the fields that other goroutines use
 	removals []string
@@ -25,7 +26,7 @@ type recorded struct {
 // cleaner is a flowCleaner, of flows or of connections.
 type cleaner struct {
 	r     *recorded
-	flows bool
+	flows *[]string // nil if it is of connections
 }
 
 func (c *cleaner) Update(changes ...conntrack.FrontendChange) {
@@ -37,17 +38,16 @@ func (c *cleaner) Update(changes ...conntrack.FrontendChange) {
 		if change.Check {
 			state += " check"
 		}
-		c.r.flows = append(c.r.flows, fmt.Sprintf("%s %s", change.Frontend, state))
+		if p := cluster.Protocol(change.Protocol); p != cluster.UDP {
+			state += " " + p.String()
+		}
+		*c.flows = append(*c.flows, fmt.Sprintf("%s %s", change.Frontend, state))
 	}
 }
 
-func (c *cleaner) Miss(family nft.Family, frontends []netip.AddrPort) {
-	c.r.flows = append(c.r.flows, fmt.Sprintf("missed %s %v", family.Name(), frontends))
-}
-
 func (c *cleaner) SetNodeAddrs(family nft.Family, addrs []netip.Addr) {
-	if c.flows {
-		c.r.flows = append(c.r.flows, fmt.Sprintf("node addresses %s %v", family.Name(), addrs))
+	if c.flows != nil {
+		*c.flows = append(*c.flows, fmt.Sprintf("node addresses %s %v", family.Name(), addrs))
 	}
 }
 

@@ -39,7 +39,7 @@ import (
 //	node ADDRESS…                  sets the addresses of the node
 //	sync, check, rewrite           commits changes, and restores the table
 //	pass DURATION                  time passes
-//	flows, checks, ports, resets   prints the calls since the last time
+//	flows, attempts, checks, ports, resets  prints the calls since the last time
 //	hold, serves FRONTEND, release connections that are being reset
 //	missing                        prints the number of missing endpoints
 //	metrics NAME…                  prints metrics
@@ -66,8 +66,8 @@ func TestScripts(t *testing.T) {
 			"sync": func() { tabletest.Sync(s.t, s.table) }, "rewrite": s.rewrite, "check": s.check,
 			"metrics": s.showMetrics,
 			"pass":    func(d time.Duration) { time.Sleep(d); synctest.Wait() },
-			"flows":   s.take(&s.flows), "checks": s.take(&s.checks), "ports": s.take(&s.ports),
-			"resets": s.take(&s.removals), "missing": s.missing,
+			"flows":   s.take(&s.udp), "attempts": s.take(&s.attempts), "checks": s.take(&s.checks),
+			"ports": s.take(&s.ports), "resets": s.take(&s.removals), "missing": s.missing,
 			"hold": s.setHold, "release": s.release, "serves": s.serves, "commit": s.commit,
 		}), nil
 	}
@@ -108,7 +108,7 @@ func (s *story) start(nodePorts string, count ...string) error {
 	rules.LocalhostNodePorts = strings.HasPrefix(nodePorts, "127.")
 	all := []follower{
 		&healthChecks{server: &healthServerCalls{r: &s.recorded}}, &localhostPorts{server: &portServer{r: &s.recorded}},
-		&staleFlows{cleaning: cleaning{cleaner: &cleaner{r: &s.recorded, flows: true}}}, s.resets,
+		s.staleFlows(&s.udp, cluster.UDP), s.staleFlows(&s.attempts, cluster.TCP, cluster.SCTP), s.resets,
 	}
 	reader := &counterReader{conn: nstest.Open(s.t)}
 	s.metrics.Add(newPacketCounters(nft.IPv4, reader).collect)
@@ -254,12 +254,19 @@ func setWord(e *cluster.Endpoint, word string) error {
 		e.Weight = cluster.WeightOf(number)
 	case "port":
 		e.Ports = []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: uint16(number)}}
+	case "sctp":
+		e.Ports = append(e.Ports, cluster.EndpointPort{Name: "signals", Protocol: cluster.SCTP, Port: 8080})
 	case "noports":
 		e.Ports = nil
 	default:
 		return fmt.Errorf("unknown word %q", word)
 	}
 	return nil
+}
+
+// staleFlows returns a follower for flows of some protocols.
+func (s *story) staleFlows(calls *[]string, protocols ...cluster.Protocol) *staleFlows {
+	return &staleFlows{cleaning: cleaning{cleaner: &cleaner{r: &s.recorded, flows: calls}}, protocols: protocols}
 }
 
 // check makes the table look for changes of other programs. The last one was

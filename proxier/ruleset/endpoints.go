@@ -142,7 +142,7 @@ func hinted(all []candidate, name string, hints func(*cluster.Hints) []string) (
 // servingOf returns the endpoints that answer, including those that get no new
 // traffic.
 func servingOf(all []candidate) []netip.AddrPort {
-	var out []netip.AddrPort
+	out := make([]netip.AddrPort, 0, len(all))
 	for _, c := range all {
 		if c.Ready || c.Serving {
 			out = append(out, c.AddrPort())

@@ -52,9 +52,7 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	forCluster, forLocal := p.eject(in, usableForCluster(all, in.Node), forLocal)
 	p.Cluster = arrange(before.Cluster, in.Limits.targets(forCluster))
 	p.Local = arrange(before.Local, in.Limits.targets(forLocal))
-	if in.Port.Protocol == cluster.UDP {
-		p.Serving = servingOf(all)
-	}
+	p.Serving = servingOf(all)
 	p.Sources, p.Guarded = sourcesFor(r.layout.family, in)
 	if err := p.setSlots(); err != nil {
 		return p, err

@@ -56,8 +56,8 @@ type Plan struct {
 	// ClientSet is the number of the affinity set of a service port with
 	// session affinity.
 	ClientSet uint8
-	// Serving are all endpoints of a UDP service port that established flows
-	// may continue to use.
+	// Serving are all endpoints that established flows of UDP, and attempts to
+	// connect by other protocols, may continue to use.
 	Serving []netip.AddrPort
 	// Sources are the clients that may use the LoadBalancer IPs. If Guarded is
 	// false, all clients may.

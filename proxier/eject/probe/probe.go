@@ -1,6 +1,7 @@
 // Package probe sends the probes of package eject: attempts of this node to
 // connect to an endpoint by TCP. A probe is one SYN to the endpoint itself, not
-// to a Service. A connection is reset at once, and carries no data.
+// to a Service. The answer to it is reset before the handshake is complete, so
+// that no application accepts a connection.
 package probe
 
 import (
@@ -31,8 +32,9 @@ func Send(p eject.Probe, results chan<- Outcome) {
 		return
 	}
 	go func() {
-		defer c.Close()
-		results <- Outcome{p, wait(c)}
+		result = wait(c)
+		c.Close()
+		results <- Outcome{p, result}
 	}()
 }
 
@@ -53,10 +55,7 @@ func begin(to netip.AddrPort) (*os.File, eject.Result) {
 	if err != nil {
 		return nil, eject.Failed
 	}
-	err = errors.Join(
-		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}), // close sends a RST
-		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_SYNCNT, 1))
-	if err == nil {
+	if err = setOptions(fd); err == nil {
 		err = unix.Connect(fd, addr)
 	}
 	if errors.Is(err, unix.EINPROGRESS) {
@@ -67,6 +66,19 @@ func begin(to netip.AddrPort) (*os.File, eject.Result) {
 		return nil, eject.Answered
 	}
 	return nil, eject.Failed
+}
+
+// setOptions makes the kernel send one SYN, and a RST when the socket is
+// closed. It also makes it delay the ACK that completes the handshake by 200 ms
+// (TCP_DELACK_MAX), as for a client that sends data at once
+// (tcp_rcv_synsent_state_process). A RST before that ACK ends the connection
+// before the server can accept it. If the process cannot run for 200 ms, the
+// server accepts a connection that is then reset.
+func setOptions(fd int) error {
+	return errors.Join(
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_SYNCNT, 1),
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0),
+		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
 }
 
 func address(to netip.AddrPort) (family int, addr unix.Sockaddr) {

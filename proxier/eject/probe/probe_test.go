@@ -1,8 +1,10 @@
 package probe
 
 import (
+	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -39,6 +41,100 @@ func TestSend(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", addr, got, want)
 		}
 	}
+}
+
+// A server accepts no connection of a probe, with a queue of half-open
+// connections and with SYN cookies. It accepts connections in their order, so
+// all probes precede the client.
+func TestAccept(t *testing.T) {
+	for name, cookies := range map[string]string{"queue": "1", "SYN cookies": "2"} {
+		t.Run(name, func(t *testing.T) {
+			nstest.Enter(t)
+			addNetwork(t)
+			must.NoError(t, os.WriteFile("/proc/sys/net/ipv4/tcp_syncookies", []byte(cookies), 0))
+			for _, addr := range []string{"192.0.2.1:82", "[fd01::1]:82"} {
+				l, err := net.Listen("tcp", addr)
+				must.NoError(t, err)
+				const probes = 200
+				accepted := make(chan net.Addr, probes+1)
+				go accept(l, accepted)
+				late := 0
+				for range probes {
+					if want(t, addr, eject.Answered) > delayedACK {
+						late++ // this node was too slow: the kernel completed the handshake
+					}
+				}
+				client, err := net.Dial("tcp", addr)
+				must.NoError(t, err)
+				n := 0
+				for from := <-accepted; from.String() != client.LocalAddr().String(); from = <-accepted {
+					n++
+				}
+				if n > late {
+					t.Errorf("%s: the server accepted %d of %d probes, %d of them late", addr, n, probes, late)
+				}
+				must.NoError(t, errors.Join(client.Close(), l.Close()))
+			}
+		})
+	}
+}
+
+// delayedACK is how long the kernel delays the last ACK of a handshake, with a
+// margin.
+const delayedACK = 150 * time.Millisecond
+
+// accept passes on the clients of the connections that it accepts, and closes
+// these.
+func accept(l net.Listener, accepted chan<- net.Addr) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		c.Close()
+		accepted <- c.RemoteAddr()
+	}
+}
+
+// Probes do not fill the queue of a server that accepts nothing. A queue that
+// clients have filled does not answer.
+func TestFullQueue(t *testing.T) {
+	nstest.Enter(t)
+	addNetwork(t)
+	for _, to := range []string{"192.0.2.1:83", "[fd01::1]:83"} {
+		const backlog = 2
+		listen(t, to, backlog)
+		for range 2 * backlog {
+			want(t, to, eject.Answered)
+		}
+		for range backlog + 1 {
+			c, err := net.DialTimeout("tcp", to, 5*time.Second)
+			must.NoError(t, err)
+			must.Close(t, c)
+		}
+		want(t, to, eject.Lost)
+	}
+}
+
+// listen listens at an address. Nothing accepts the connections.
+func listen(t *testing.T, at string, backlog int) {
+	family, addr := address(netip.MustParseAddrPort(at))
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must.NoError(t, err)
+	t.Cleanup(func() { unix.Close(fd) })
+	must.NoError(t, errors.Join(unix.Bind(fd, addr), unix.Listen(fd, backlog)))
+}
+
+// want sends a probe, compares its result, and returns how long it took.
+func want(t *testing.T, to string, result eject.Result) time.Duration {
+	t.Helper()
+	results := make(chan Outcome, 1)
+	start := time.Now()
+	Send(eject.Probe{Endpoint: eject.Endpoint{Addr: netip.MustParseAddrPort(to)}}, results)
+	if got := <-results; got.Result != result {
+		t.Errorf("%s: got %s, want %s", to, got.Result, result)
+	}
+	return time.Since(start)
 }
 
 // addNetwork adds an interface with two networks, without any neighbor, and a
