@@ -114,7 +114,8 @@ type Limits struct {
 // DefaultLimits returns the usual limits. ColdBytes are about 20,000 rows.
 func DefaultLimits() Limits {
 	return Limits{
-		PartCost: 20_000, HeavyCost: 4096, StageRows: 10_000, PartTime: 10 * time.Millisecond, Time: 20 * time.Millisecond,
+		PartCost: 20_000, HeavyCost: 4096, StageRows: 10_000,
+		PartTime: 10 * time.Millisecond, Time: 20 * time.Millisecond,
 		Spread: 5 * time.Millisecond, Burst: time.Second, FirstRetry: 100 * time.Millisecond, ColdBytes: 1200 << 10,
 		UnusedChains: 1000, UnusedFor: time.Second,
 		FreeRepair: 20 * time.Millisecond, FirstPause: 250 * time.Millisecond, LastPause: 10 * time.Second,
