@@ -124,7 +124,28 @@ func (k *Keeper) Check() error {
 	if err == nil {
 		err = k.scrubber.scrub(&k.writer)
 	}
-	return k.repairAfter(err)
+	if err = k.repairAfter(err); err == nil {
+		k.reportRepair()
+	}
+	return err
+}
+
+// reportPeriod is the shortest time between two reports of repairs.
+const reportPeriod = time.Second
+
+// reportRepair reports everything as committed after a repair: meanwhile,
+// packets may have met a table without rules.
+func (k *Keeper) reportRepair() {
+	if !k.unreported || k.damaged != nil || k.doubt != "" || time.Since(k.reported) < reportPeriod {
+		return
+	}
+	k.unreported, k.reported = false, time.Now()
+	c := &Commit{Whole: true}
+	for o := range k.source.Owners(true) {
+		have := o.Kept().have
+		c.Changes = append(c.Changes, Change{Owner: o, Before: have, Next: have})
+	}
+	k.source.Committed(c)
 }
 
 // repairAfter repairs the damage that an error describes. It returns all other
@@ -168,7 +189,7 @@ func (k *Keeper) Generation() *Generation { return k.generation }
 
 // IsIdle reports whether a Check has nothing to do before another program
 // commits.
-func (k *Keeper) IsIdle() bool { return k.isVerified() && k.scrubber.isDone() }
+func (k *Keeper) IsIdle() bool { return k.isVerified() && k.scrubber.isDone() && !k.unreported }
 
 // Rest returns how long to wait before the next Check. It is 0 unless the last
 // one verified the table.

@@ -263,6 +263,7 @@ func (k *writer) startRepair(found *damage) {
 		}
 		found.chains = found.chains || k.damaged.chains
 	}
+	k.unreported = true
 	if k.verified = -1; len(found.sets) > 0 || found.chains && k.have.ownChains > 0 {
 		k.damaged = found
 		k.scrubber.restart()

@@ -76,7 +76,8 @@ type Source interface {
 	// Refused is called once when an owner can no longer be written as it is
 	// wanted. why is an error of Content or of the kernel.
 	Refused(o Owner, why error)
-	// Committed is called after each transaction. It must not keep the Commit.
+	// Committed is called after each transaction, and after a repair, with
+	// everything. It must not keep the Commit.
 	Committed(*Commit)
 	// Synced is called at the end of each sync, also of one that repairs the
 	// whole table.

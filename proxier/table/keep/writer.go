@@ -13,6 +13,8 @@ type writer struct {
 	failures       int           // updates in a row that failed without an owner that can be held back
 	repairs        repairs
 	scrubber       scrubber
+	unreported     bool // a repair was not reported yet (see Keeper.reportRepair)
+	reported       time.Time
 	buffers        rowBuffers
 }
 
