@@ -43,6 +43,10 @@ type adoption struct {
 	sets   []*nft.Set
 	rows   map[*nft.Set][]taggedRow
 	size   int
+	// careful reports whether steps read all rows: the last ones had some that
+	// differ, whose number is differ.
+	careful bool
+	differ  int
 }
 
 // adopt adopts the table in the kernel. The transaction, which describes all
@@ -242,10 +246,9 @@ func (a *adoption) addRows(rows []nft.Row, tag uint32) {
 // again, unless that replaced the table.
 func (a *adoption) step() error {
 	var err error
-	careful := false
 	for attempt := range maxAttempts {
 		late := attempt >= lateAttempt
-		err = a.readOnce(late, func() error { return a.writeStep(careful || late) })
+		err = a.readOnce(late, func() error { return a.writeStep(a.careful || late) })
 		if err == nil && !a.batch.Empty() {
 			err = a.commitBlind(late)
 		}
@@ -253,13 +256,14 @@ func (a *adoption) step() error {
 		case err == nil:
 			a.chains, a.sets, a.size = nil, nil, 0
 			clear(a.rows)
+			a.careful = a.careful && a.differ > 0
 			return nil
 		case errors.Is(err, nft.ErrGeneration):
 			if errHandle := a.checkHandle(a.found); errHandle != nil {
 				return errHandle
 			}
-		case failureOf(err) == failureConflict && !careful:
-			careful = true
+		case failureOf(err) == failureConflict && !a.careful:
+			a.careful = true
 		default:
 			return err
 		}
@@ -271,6 +275,7 @@ func (a *adoption) step() error {
 // rows.
 func (a *adoption) writeStep(careful bool) error {
 	a.resetBatch(a.isolate)
+	a.differ = 0
 	for _, set := range a.sets {
 		a.batch.AddSet(set)
 	}
@@ -288,7 +293,7 @@ func (a *adoption) writeStep(careful bool) error {
 		if err != nil {
 			return err
 		}
-		added = append(added, differ...)
+		added, a.differ = append(added, differ...), a.differ+len(differ)
 	}
 	for _, r := range added {
 		a.batch.Tag(r.tag)

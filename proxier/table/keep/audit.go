@@ -235,20 +235,29 @@ func (a *audit) compareRows(owner string, rows []nft.Row) error {
 	a.left, a.compared = a.left-len(rows), a.compared+len(rows)
 	return a.eachSet(rows, func(want, found []nft.Row) {
 		for i, r := range found {
-			if !r.Matches(want[i]) {
+			switch {
+			case r.Matches(want[i]):
+			case a.only != nil: // the damage was named before
+				a.found = append(a.found, Difference{want: want[i], has: r, damage: Damage{Kind: DamagedRow}})
+			default:
 				a.found = append(a.found, wrongRow(owner, want[i], r))
 			}
 		}
 	})
 }
 
-// eachSet reads rows by key. It calls a function for the rows of a list that
+// eachSet reads rows by key, except for sets that were empty. It calls a function for the rows of a list that
 // follow each other and belong to one set.
 func (a *audit) eachSet(rows []nft.Row, each func(want, found []nft.Row)) error {
 	for len(rows) > 0 {
 		n := 1
 		for n < len(rows) && rows[n].Set == rows[0].Set {
 			n++
+		}
+		if a.only != nil && a.only.sets[rows[0].Set] {
+			each(rows[:n], make([]nft.Row, n))
+			rows = rows[n:]
+			continue
 		}
 		found, err := a.kernel.FindRows(a.have.program, rows[:n])
 		if err != nil {

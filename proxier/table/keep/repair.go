@@ -23,13 +23,24 @@ import (
 
 // damage is what a repair found and did not repair yet.
 type damage struct {
-	sets   map[*nft.Set]bool // whose rows may be wrong
-	chains bool              // chains of owners may be wrong
+	// sets are those whose rows may be wrong: true for one that had no rows, so
+	// that they need not be read.
+	sets   map[*nft.Set]bool
+	chains bool // chains of owners may be wrong
 }
 
 // rows returns the rows of damaged sets.
 func (d *damage) rows(all []nft.Row) []nft.Row {
-	return slices.DeleteFunc(all, func(r nft.Row) bool { return !d.sets[r.Set] })
+	return slices.DeleteFunc(all, func(r nft.Row) bool { return !d.has(r.Set) })
+}
+
+// has reports whether rows of a set may be wrong.
+func (d *damage) has(set *nft.Set) bool {
+	if d == nil {
+		return false
+	}
+	_, ok := d.sets[set]
+	return ok
 }
 
 // repair repairs damage that verification found. whole reports that only a
@@ -141,14 +152,14 @@ func (a *audit) readDamage(was *structure, found *damage) error {
 		has, exists := a.now.objects[o]
 		replaced := was != nil && was.has(o) && was.objects[o].handle != has.handle
 		if !exists || replaced {
-			found.sets[set], found.chains = true, true
+			found.sets[set], found.chains = !exists || has.set.Count == 0, true
 			continue
 		}
 		if err := a.sampleSet(set, has.set.Count); err != nil {
 			return err
 		}
 		if len(a.found) > structural {
-			found.sets[set], a.found = true, a.found[:structural]
+			found.sets[set], a.found = has.set.Count == 0, a.found[:structural]
 		}
 	}
 	return nil
@@ -258,8 +269,10 @@ func (k *writer) commitRepair(late bool) error {
 // was committed.
 func (k *writer) startRepair(found *damage) {
 	if k.damaged != nil {
-		for set := range k.damaged.sets {
-			found.sets[set] = true
+		for set, empty := range k.damaged.sets {
+			if !found.has(set) {
+				found.sets[set] = empty
+			}
 		}
 		found.chains = found.chains || k.damaged.chains
 	}

@@ -47,7 +47,7 @@ func (s *state) Verify() error {
 // repaired.
 func (a *audit) sampleRows() error {
 	for _, set := range a.have.program.Sets {
-		if a.damaged != nil && a.damaged.sets[set] {
+		if a.damaged.has(set) {
 			continue
 		}
 		count := a.now.objects[object{kindSet, set.Name}].set.Count
