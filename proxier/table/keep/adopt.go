@@ -119,7 +119,7 @@ func (a *adoption) compareProgram() (ok bool, err error) {
 		return false, err
 	}
 	for _, d := range a.audit.found {
-		if !a.addMissing(d, want) {
+		if d.Kind != Extra && !a.addMissing(d, want) {
 			return false, nil
 		}
 	}
@@ -191,6 +191,13 @@ func (a *adoption) run() error {
 	}
 	if err := a.step(); err != nil {
 		return err
+	}
+	if len(a.found.bases) > 0 {
+		a.resetBatch(false)
+		a.deleteBases(a.found)
+		if err := a.commitBlind(false); err != nil {
+			return err
+		}
 	}
 	return a.deleteExtra()
 }

@@ -38,6 +38,7 @@ type inspection struct {
 	begun  bool
 	state  tableState
 	others []object // that are not part of the program
+	bases  []string // names of base chains of other programs
 	// counted are the rows of our table that count packets.
 	counted countedRows
 }
@@ -75,7 +76,13 @@ func (s *state) readTable(program *nft.Table) (found inspection, err error) {
 		}
 	}
 	extra := found.extra(&want)
-	found.others = append(found.others, slices.DeleteFunc(slices.Clone(extra), found.isForeignBase)...)
+	for _, o := range extra {
+		if found.isForeignBase(o) {
+			found.bases = append(found.bases, o.name)
+		} else {
+			found.others = append(found.others, o)
+		}
+	}
 	hooked := func(f foundObject) bool { return f.chain.Hook != nil }
 	foreign := func(d Difference) bool {
 		if d.Kind == Missing { // most objects can be added
@@ -87,7 +94,7 @@ func (s *state) readTable(program *nft.Table) (found inspection, err error) {
 	}
 	switch {
 	case !slices.ContainsFunc(slices.Collect(maps.Values(found.objects)), hooked):
-	case slices.ContainsFunc(extra, found.isForeignBase), slices.ContainsFunc(found.compare(&want, nil), foreign):
+	case slices.ContainsFunc(found.compare(&want, nil), foreign):
 		found.state = tableForeign
 	default:
 		found.state = tableOurs

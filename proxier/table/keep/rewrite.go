@@ -131,6 +131,7 @@ func (k *writer) tryRewrite(isolate bool) (*transaction, error) {
 // Other sets are flushed, which loses no packet: the old rules find the new
 // rows while the transaction takes effect.
 func (k *writer) empty(program *nft.Table, found inspection) {
+	k.deleteBases(found)
 	for _, c := range program.Chains { // also base chains: other programs may have added rules
 		k.batch.AddChain(c)
 		k.batch.FlushChain(c.Name)
@@ -151,6 +152,14 @@ func (k *writer) empty(program *nft.Table, found inspection) {
 		if o.kind == kindSet && flush[o.name] {
 			k.batch.FlushSet(o.name)
 		}
+	}
+}
+
+// deleteBases deletes base chains of other programs in a table of ours.
+func (k *writer) deleteBases(found inspection) {
+	for _, name := range found.bases {
+		klog.InfoS("Deleting a base chain of another program", "table", k.name(), "chain", name)
+		k.deleteChain(name)
 	}
 }
 
