@@ -246,8 +246,8 @@ func (a *audit) compareRows(owner string, rows []nft.Row) error {
 	})
 }
 
-// eachSet reads rows by key, except for sets that were empty. It calls a function for the rows of a list that
-// follow each other and belong to one set.
+// eachSet reads rows by key, except for sets that were empty. It calls a
+// function for the rows of a list that follow each other and belong to one set.
 func (a *audit) eachSet(rows []nft.Row, each func(want, found []nft.Row)) error {
 	for len(rows) > 0 {
 		n := 1
