@@ -269,7 +269,7 @@ func (a *adoption) step() error {
 			if errHandle := a.checkHandle(a.found); errHandle != nil {
 				return errHandle
 			}
-		case failureOf(err) == failureConflict && !a.careful:
+		case !a.careful && isTaken(err):
 			a.careful = true
 		default:
 			return err

@@ -92,6 +92,13 @@ func isUntagged(err error) bool {
 	return errors.As(err, &refused) && refused.Problems[0].Object == "" && refused.Problems[0].Tag == 0
 }
 
+// isTaken reports whether the kernel may have another row with a key: Linux 5.10
+// returns EBUSY.
+func isTaken(err error) bool {
+	refused, ok := errors.AsType[*nft.CommitError](err)
+	return ok && (failureOf(err) == failureConflict || refused.Problems[0].Errno == unix.EBUSY)
+}
+
 // namesMessage reports whether the kernel refused a message, rather than the
 // whole transaction.
 func namesMessage(err error) bool {
