@@ -92,8 +92,8 @@ func isUntagged(err error) bool {
 	return errors.As(err, &refused) && refused.Problems[0].Object == "" && refused.Problems[0].Tag == 0
 }
 
-// isTaken reports whether the kernel may have another row with a key: Linux 5.10
-// returns EBUSY.
+// isTaken reports whether the kernel may have another row with a key: Linux
+// 5.10 returns EBUSY.
 func isTaken(err error) bool {
 	refused, ok := errors.AsType[*nft.CommitError](err)
 	return ok && (failureOf(err) == failureConflict || refused.Problems[0].Errno == unix.EBUSY)
