@@ -415,6 +415,9 @@ func (k *writer) repairRows(found []Difference, late bool) error {
 const (
 	calmTime    = 5 * time.Second
 	repairShare = 20
+	// repairBurst is the CPU time that repairs of the structure may take in a
+	// row, in units of Limits.FreeRepair.
+	repairBurst = 5
 )
 
 // repairs determines when the table may be repaired, and counts repairs.
@@ -439,7 +442,7 @@ type repairs struct {
 
 // wait returns how long to wait before the next repair of the structure.
 func (r *repairs) wait(now time.Time, l *Limits) time.Duration {
-	return max(0, max(0, r.debt-l.FreeRepair)*repairShare-now.Sub(r.charged))
+	return max(0, max(0, r.debt-repairBurst*l.FreeRepair)*repairShare-now.Sub(r.charged))
 }
 
 // waitRows returns how long to wait before rows are repaired, or everything is
