@@ -33,8 +33,9 @@ func startFirewall(t testing.TB, table string, generation *keep.Generation) *fir
 		slow: make(map[string]time.Duration),
 	}
 	f.kernel.OnCommit = f.commit
-	f.limits.CheckShare = 0 // the scrubber does not rest
-	f.limits.FirstRetry = 0 // each sync tries again what is held back
+	f.limits.FreeRepair = time.Hour // repairs do not wait
+	f.limits.CheckShare = 0         // the scrubber does not rest
+	f.limits.FirstRetry = 0         // each sync tries again what is held back
 	f.limits.PartTime, f.limits.Spread = time.Hour, time.Hour
 	f.Keeper = keep.New(keep.Config{
 		Table: f.Program(noSet), Source: f, Generation: generation,
