@@ -48,6 +48,7 @@ KERNEL_SKIP += TestChallengedClients TestCleanerIsBoundedWhilePassesFail TestMan
 # proxier/table: computations without a kernel, and large tables.
 KERNEL_SKIP += TestExpected TestClaimsReleaseMemory TestClientSetsOfNamespaces TestHugeServices
 KERNEL_SKIP += TestDiffDuringChanges TestDiffContinues TestScrubOnBusyNode TestFamiliesAtTheSameTime TestFamilyHangs
+KERNEL_SKIP += TestRepairBesideCommits TestRestartInSteps
 # Scripts of table, and some with these names of other packages: sizes and comparisons (also of explain),
 KERNEL_SKIP_SCRIPTS := numbers difference hashes parts scrub balancers
 # injected faults (also the loop of proxier),
