@@ -212,6 +212,10 @@ $(MODULES:%=lint/%): lint/%:
 bench: setup ## Run the Go benchmarks (root). BENCH=, BENCHTIME= and COUNT= select what runs.
 	go test -run '^$$' -bench '$(BENCH)' $(if $(filter .,$(BENCH)),-skip Features) -benchtime $(BENCHTIME) -count $(COUNT) ./proxier ./proxier/follow ./proxier/table ./conntrack
 
+.PHONY: figures
+figures: ## Fill the figures of README and BENCHMARKS in from the results of the benchmarks.
+	go test -count=1 ./test/style -run '^TestFigures$$' -update
+
 .PHONY: bench-features
 bench-features: ## Measure the cost of each feature at two sizes (root, ten minutes). PUBLISH=1 keeps the figures, KERNEL=6.1 runs under qemu.
 	@mkdir -p .cache/bench-features

@@ -67,7 +67,7 @@ func TestFigures(t *testing.T) {
 		case *update:
 			must.NoError(t, os.WriteFile(file, []byte(filled), 0o644))
 		default:
-			t.Errorf("%s differs from the results: go test ./test/style -run TestFigures -update fills them in", page)
+			t.Errorf("%s differs from the results: make figures fills them in", page)
 		}
 		if constants, complete := rules.Complete[page]; complete && filled == string(old) {
 			for _, text := range constants {
