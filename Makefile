@@ -136,6 +136,10 @@ programs: # Build the programs of other projects that tests run, unless they are
 	  go tool -n $$tool >/dev/null || exit 1; \
 	done
 
+.PHONY: steps
+steps: ## List the steps of scripts: PACKAGE=test/packet, proxier/table or another one.
+	@go run ./test/script/steps ./$(PACKAGE)
+
 .PHONY: test-race
 test-race: setup ## Run the tests of the packages with the race detector (root, a C compiler, 5 minutes).
 	CGO_ENABLED=1 go test -race -count=1 ./cmd/... ./conntrack/... ./healthcheck/... ./nft/... \
