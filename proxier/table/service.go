@@ -55,8 +55,8 @@ type portState struct {
 	// tag identifies the service port in batches, and in the rows of its
 	// targets if it has many (see ruleset.Plan.Number).
 	tag uint32
-	// staged are the keys in desired.staged.
-	staged []ruleset.Frontend
+	// moving are the keys in desired.holders.
+	moving []ruleset.Frontend
 	kept   keep.Kept
 }
 

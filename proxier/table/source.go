@@ -93,7 +93,7 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 		Service:   p.service.spec,
 		Port:      p.port,
 		Endpoints: p.service.endpoints,
-		Frontends: t.stays.without(t.desired.owned(p), p),
+		Frontends: t.desired.owned(p),
 		Number:    p.tag,
 		Ejections: t.desired.ejections[p],
 		Before:    p.plan(),
@@ -102,48 +102,6 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 		in.Endpoints, in.Limits = r.endpoints, r.Limits(int(p.index))
 	}
 	return in
-}
-
-// Begin implements keep.Source.
-func (s source) Begin() {
-	d := &s.t.desired
-	for f := range s.t.stays {
-		// The Keeper tries one that is held back again together with the
-		// service port that stays the same.
-		if owner := d.claims.owner(f); owner != nil && !owner.kept.HeldBack() {
-			d.writeAgain(owner.service)
-		}
-	}
-	clear(s.t.stays)
-	s.t.ids.forgetOld()
-}
-
-// Stays implements keep.Source.
-func (s source) Stays(o keep.Owner) {
-	p := o.(*portState)
-	if plan := p.plan(); plan != nil {
-		for _, f := range plan.Frontends {
-			s.t.stays[f.Frontend] = p
-		}
-	}
-}
-
-// Staged implements keep.Source.
-func (s source) Staged(o keep.Owner, contents ...keep.Content) {
-	d, p := &s.t.desired, o.(*portState)
-	for _, f := range p.staged {
-		delete(d.staged, f)
-	}
-	p.staged = nil
-	for _, c := range contents {
-		plan := planOf(c)
-		if plan == nil {
-			continue
-		}
-		for _, f := range plan.Frontends {
-			d.staged[f.Frontend], p.staged = p, append(p.staged, f.Frontend)
-		}
-	}
 }
 
 // Refused implements keep.Source.
@@ -178,39 +136,6 @@ func (s source) Cost(o keep.Owner, have keep.Content) (next int) {
 		return next
 	}
 	return max(next, before.Cost(len(before.Cluster)+len(before.Local), before.HasWeights()))
-}
-
-// Together implements keep.Source.
-func (s source) Together(o keep.Owner, join func(other keep.Owner, takes bool)) {
-	d, p := &s.t.desired, o.(*portState)
-	if len(d.staged) > 0 {
-		for _, w := range p.wants {
-			if by := d.staged[w.Frontend]; by != nil && by != p {
-				join(by, true)
-			}
-		}
-	}
-	if len(d.released) == 0 {
-		return
-	}
-	for _, w := range p.wants {
-		// A service port can own a frontend again that it lost a moment ago.
-		if by := d.released[w.Frontend]; by != nil && by != p && d.claims.owner(w.Frontend) == p {
-			join(by, true)
-		}
-	}
-	plan := p.plan()
-	if plan == nil {
-		return
-	}
-	for _, f := range plan.Frontends {
-		if d.released[f.Frontend] != p {
-			continue
-		}
-		if owner := d.claims.owner(f.Frontend); owner != nil {
-			join(owner, false)
-		}
-	}
 }
 
 // CountRows implements keep.Source. It counts up to twice the rows, as if each
@@ -299,7 +224,9 @@ func (s source) Committed(c *keep.Commit) {
 		}
 		t.stats.count(planOf(change.Next), 1)
 	}
-	d.forgetReleased(c)
+	for _, change := range c.Changes {
+		d.hold(change.Owner.(*portState))
+	}
 	done := d.written(c)
 	s.notify(c, done, before)
 	for _, change := range c.Changes {

@@ -367,9 +367,6 @@ func (k *writer) decide(b blame, in phase) verdict {
 	}
 	kept.trouble = &trouble{next, why.Error(), time.Now().Add(k.limits.FirstRetry << max(0, next.failures-1))}
 	k.failing[b.owner] = struct{}{}
-	if next.instead == theSame {
-		k.source.Stays(b.owner)
-	}
 	if in == phaseUpdate && !next.refused {
 		k.holdFormer(b.owner)
 	}
@@ -388,7 +385,6 @@ func (k *writer) holdFormer(o Owner) {
 		next.instead = theSame // no failure of its own
 		former.Kept().trouble = &trouble{next, of.why, of.after}
 		k.failing[former] = struct{}{}
-		k.source.Stays(former)
 		k.holdFormer(former)
 	})
 }

@@ -39,7 +39,6 @@ type firewall struct {
 
 	commits []string // names of the owners of each transaction, "all: " before those of a rewrite
 	asked   []string // names of the owners of calls of Content, after them "-" for less
-	stays   []string
 	refused []string
 }
 
@@ -193,20 +192,28 @@ func (f *firewall) work(kind string) {
 	}
 }
 
-func (f *firewall) Rows() []nft.Row                    { return f.node }
-func (f *firewall) Own() string                        { return ports.Name }
-func (f *firewall) Shared(s *nft.Set) bool             { return s == hosts }
-func (f *firewall) OnDemand() []*nft.Set               { return []*nft.Set{banned, clients} }
-func (f *firewall) HasStableChains(keep.Content) bool  { return true }
-func (f *firewall) IsIndexed(*nft.Set) bool            { return false }
-func (f *firewall) After(nft.Row) []nft.Row            { return nil }
-func (f *firewall) Staged(keep.Owner, ...keep.Content) {}
-func (f *firewall) Begin()                             { f.stays = nil }
-func (f *firewall) Stays(o keep.Owner)                 { f.stays = append(f.stays, o.String()) }
-func (f *firewall) Refused(o keep.Owner, _ error)      { f.refused = append(f.refused, o.String()) }
-func (f *firewall) Synced(keep.SyncResult)             {}
-func (f *firewall) Repaired(*keep.Damage)              {}
-func (f *firewall) Blamed([]string)                    {}
+func (f *firewall) Rows() []nft.Row                   { return f.node }
+func (f *firewall) Own() string                       { return ports.Name }
+func (f *firewall) Shared(s *nft.Set) bool            { return s == hosts }
+func (f *firewall) OnDemand() []*nft.Set              { return []*nft.Set{banned, clients} }
+func (f *firewall) HasStableChains(keep.Content) bool { return true }
+func (f *firewall) IsIndexed(*nft.Set) bool           { return false }
+func (f *firewall) After(nft.Row) []nft.Row           { return nil }
+func (f *firewall) Refused(o keep.Owner, _ error)     { f.refused = append(f.refused, o.String()) }
+func (f *firewall) Synced(keep.SyncResult)            {}
+func (f *firewall) Repaired(*keep.Damage)             {}
+func (f *firewall) Blamed([]string)                   {}
+
+// staying returns the names of the rules that stay the same.
+func (f *firewall) staying() (names []string) {
+	for o := range f.Failing() {
+		if o.Kept().StaysSame() {
+			names = append(names, o.String())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
 
 // wanted is what Diff compares the table with. Each rule is a group.
 type wanted struct{ f *firewall }

@@ -31,13 +31,6 @@ func (s *state) finish(tx *transaction) error {
 			s.Forget(c.Owner)
 		}
 	}
-	for _, c := range tx.changes {
-		if c.stage != stageAll {
-			s.source.Staged(c.Owner, c.Before, c.wanted)
-		} else if c.unstaged {
-			s.source.Staged(c.Owner)
-		}
-	}
 	isFirst := func(c Change) bool { return c.stage == stageFirst }
 	changes := slices.DeleteFunc(slices.Clone(tx.changes), isFirst)
 	s.source.Committed(&Commit{Whole: tx.whole, Program: program, Changes: changes})

@@ -11,14 +11,17 @@ type Kept struct {
 	have Content // as of the last commit
 	// staged are the rows in the kernel, if they are not those of have: a large
 	// change is under way (see stages.go).
-	staged  []nft.Row
-	version int           // number of commits
-	pending bool          // changed since it was written
-	queued  bool          // is in Account.waiting
-	taken   bool          // is in the part that is being written
-	trouble *trouble      // nil for an owner without failures
-	touched time.Time     // when it began to wait
-	took    time.Duration // CPU time of its last part
+	staged []nft.Row
+	// unfinished is the content before or after that change, of which rows are
+	// in the kernel, too.
+	unfinished Content
+	version    int           // number of commits
+	pending    bool          // changed since it was written
+	queued     bool          // is in Account.waiting
+	taken      bool          // is in the part that is being written
+	trouble    *trouble      // nil for an owner without failures
+	touched    time.Time     // when it began to wait
+	took       time.Duration // CPU time of its last part
 }
 
 // trouble is the fate of an owner after failures, and why it cannot be written
@@ -31,6 +34,10 @@ type trouble struct {
 
 // Have returns the content that the kernel has, as of the last commit.
 func (k *Kept) Have() Content { return k.have }
+
+// Unfinished returns another content of which the kernel has rows while a large
+// change is under way, nil for none.
+func (k *Kept) Unfinished() Content { return k.unfinished }
 
 // IsEmpty reports whether the kernel has nothing of the owner.
 func (k *Kept) IsEmpty() bool { return k.have == nil && len(k.staged) == 0 }
@@ -63,6 +70,10 @@ func (k *Kept) Refused() (why string, refused bool) {
 	}
 	return k.trouble.why, true
 }
+
+// StaysSame reports whether the next transaction leaves the owner as it is in
+// the kernel, because a change of it failed.
+func (k *Kept) StaysSame() bool { return k.fate().instead == theSame }
 
 // HeldBack reports whether the Keeper tries the owner again without a change.
 func (k *Kept) HeldBack() bool { return k.trouble != nil && k.trouble.waits() }

@@ -63,16 +63,6 @@ type Source interface {
 	// foreign table. has reports whether that table has a set.
 	Inherit(sets iter.Seq[*nft.Set], has func(name string) bool) []nft.Row
 
-	// Begin is called when the Keeper begins to write what is wanted of all
-	// owners that it tries again: at the start of a sync and of a rewrite.
-	Begin()
-	// Stays is called when an owner keeps what the kernel has until the next
-	// Begin.
-	Stays(o Owner)
-	// Staged is called after a stage of a large change of an owner, with the
-	// contents before and after the change, either of which can be nil. Until
-	// it is called without contents, the kernel can have rows of both.
-	Staged(o Owner, contents ...Content)
 	// Refused is called once when an owner can no longer be written as it is
 	// wanted. why is an error of Content or of the kernel.
 	Refused(o Owner, why error)
@@ -135,8 +125,6 @@ type Change struct {
 	stage  stage
 	staged []nft.Row // the rows in the kernel, if they are not those of Next
 	wanted Content   // the content after the last stage
-	// unstaged reports whether the transaction ends a change with stages.
-	unstaged bool
 }
 
 // Causes of syncs that do not write the whole table.

@@ -285,8 +285,17 @@ func (tx *transaction) apply() {
 		if !tx.whole {
 			c.ownChains -= len(chainNames(change.Before))
 		}
-		change.unstaged = k.staged != nil && change.staged == nil
 		k.have, k.staged, k.pending = change.Next, change.staged, change.stage != stageAll
+		switch change.stage {
+		case stageFirst:
+			k.unfinished = change.wanted
+		case stageMost:
+			k.unfinished = change.Before
+		case stageAll:
+			if k.staged == nil {
+				k.unfinished = nil
+			}
+		}
 		k.version++
 		change.Owner.Account().setTook(k, k.took)
 	}

@@ -37,7 +37,6 @@ func (k *writer) TouchProgram() { k.programChanged, k.unsynced = true, true }
 // held back until now, and of those that changed. all stands for those that are
 // held back longer, too.
 func (k *writer) retry(all bool) {
-	k.source.Begin()
 	now := time.Now()
 	for o := range k.failing {
 		if kept := o.Kept(); kept.HeldBack() && (all || !now.Before(kept.trouble.after)) {
@@ -46,27 +45,24 @@ func (k *writer) retry(all bool) {
 	}
 	for o := range k.failing {
 		if kept := o.Kept(); kept.HeldBack() && kept.pending {
-			k.touchHeld(o)
+			k.touchTogether(o)
 		}
 	}
 	for o := range k.failing {
-		switch kept := o.Kept(); {
-		case kept.pending:
+		if kept := o.Kept(); kept.pending {
 			kept.trouble.instead = theWanted
-		case kept.trouble.instead == theSame:
-			k.source.Stays(o)
 		}
 	}
 }
 
-// touchHeld touches the owners that are held back and between which and o rows
-// move. Otherwise one of them would be written without these rows, as if it had
-// not failed, or give them up before the other one is tried again.
-func (k *writer) touchHeld(o Owner) {
+// touchTogether touches the owners between which and o rows move. Otherwise one
+// of them would be written without these rows, as if it had not failed, or give
+// them up before the other one is tried again.
+func (k *writer) touchTogether(o Owner) {
 	k.source.Together(o, func(other Owner, _ bool) {
-		if kept := other.Kept(); kept.HeldBack() && !kept.pending {
+		if !other.Kept().pending {
 			k.Touch(other)
-			k.touchHeld(other)
+			k.touchTogether(other)
 		}
 	})
 }
