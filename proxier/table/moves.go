@@ -15,7 +15,7 @@ import (
 // holder stays the same, because a change of it failed.
 
 // hold records the frontends for which the kernel has rows of a service port,
-// and which it does not own, or may not keep: a large change is under way.
+// and which it does not own.
 func (d *desired) hold(p *portState) {
 	for _, f := range p.moving {
 		if d.holders[f] == p {
@@ -23,14 +23,13 @@ func (d *desired) hold(p *portState) {
 		}
 	}
 	p.moving = nil
-	have, other := p.kept.Have(), p.kept.Unfinished()
-	for _, c := range []keep.Content{have, other} {
+	for _, c := range []keep.Content{p.kept.Have(), p.kept.Unfinished()} {
 		plan := planOf(c)
 		if plan == nil {
 			continue
 		}
 		for _, f := range plan.Frontends {
-			if other != nil || d.claims.owner(f.Frontend) != p {
+			if d.claims.owner(f.Frontend) != p {
 				d.holders[f.Frontend], p.moving = p, append(p.moving, f.Frontend)
 			}
 		}
