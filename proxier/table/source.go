@@ -104,9 +104,8 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 	return in
 }
 
-// Refused implements keep.Source.
-func (s source) Refused(o keep.Owner, why error) {
-	p := o.(*portState)
+// refused records that a service port cannot be written as it is wanted.
+func (s source) refused(p *portState, why error) {
 	if p.service.spec == nil {
 		return
 	}
@@ -117,9 +116,7 @@ func (s source) Refused(o keep.Owner, why error) {
 	s.t.stats.Refusals++
 	const format = "Service port %s cannot be updated; it keeps its last rules, or rejects connections: %v"
 	s.t.record(cluster.NewEvent(p.service.spec, reason, fmt.Sprintf(format, p, why)))
-	if o := s.t.config.Observer; o != nil {
-		o.Refused(Refusal{s.t.Family(), p.service.name, p.port, why})
-	}
+	s.t.observe(Refusal{p.service.name, p.port, why})
 }
 
 // Cost implements keep.Source.
@@ -187,29 +184,27 @@ func (s source) IsIndexed(set *nft.Set) bool { return s.t.rules.IsIndexed(set) }
 // After implements keep.Source.
 func (s source) After(r nft.Row) []nft.Row { return s.t.rules.After(r) }
 
-// Synced implements keep.Source.
-func (s source) Synced(r keep.SyncResult) {
-	if o := s.t.config.Observer; o != nil {
-		o.Synced(r)
+// Report implements keep.Source.
+func (s source) Report(e keep.Event) {
+	switch e := e.(type) {
+	case *keep.Commit:
+		s.committed(e)
+	case keep.Refusal:
+		s.refused(e.Owner.(*portState), e.Why)
+	default:
+		s.t.observe(e)
 	}
 }
 
-// Repaired implements keep.Source.
-func (s source) Repaired(d *keep.Damage) {
-	if o := s.t.config.Observer; o != nil {
-		o.Repaired(s.t.Family(), d)
+// observe passes an event to the observer.
+func (t *Table) observe(e Event) {
+	if t.config.Observer != nil {
+		t.config.Observer(t.Family(), e)
 	}
 }
 
-// Blamed implements keep.Source.
-func (s source) Blamed(processes []string) {
-	if o := s.t.config.Observer; o != nil {
-		o.Blamed(s.t.Family(), processes)
-	}
-}
-
-// Committed implements keep.Source.
-func (s source) Committed(c *keep.Commit) {
+// committed records a transaction.
+func (s source) committed(c *keep.Commit) {
 	t, d := s.t, &s.t.desired
 	before := t.nodePortAddrs
 	if c.Program {
@@ -274,7 +269,7 @@ func (s source) notify(commit *keep.Commit, done []*serviceState, nodePortAddrsB
 		}
 		c.Services = append(c.Services, change)
 	}
-	t.config.Observer.Committed(c)
+	t.observe(c)
 }
 
 // written returns the Services that a commit changed, or that changed and have

@@ -363,7 +363,7 @@ func (k *writer) decide(b blame, in phase) verdict {
 		why = errors.New(kept.trouble.why)
 	}
 	if next.refused && !before.refused {
-		k.source.Refused(b.owner, why)
+		k.source.Report(Refusal{b.owner, why})
 	}
 	kept.trouble = &trouble{next, why.Error(), time.Now().Add(k.limits.FirstRetry << max(0, next.failures-1))}
 	k.failing[b.owner] = struct{}{}

@@ -156,7 +156,16 @@ func (f *firewall) Inherit(_ iter.Seq[*nft.Set], has func(string) bool) []nft.Ro
 	return []nft.Row{{Set: clients, Key: nft.Tuple{}.Addr(netip.MustParseAddr("10.9.9.9"))}}
 }
 
-func (f *firewall) Committed(c *keep.Commit) {
+func (f *firewall) Report(e keep.Event) {
+	switch e := e.(type) {
+	case keep.Refusal:
+		f.refused = append(f.refused, e.Owner.String())
+	case *keep.Commit:
+		f.committed(e)
+	}
+}
+
+func (f *firewall) committed(c *keep.Commit) {
 	var names []string
 	for _, change := range c.Changes {
 		r := change.Owner.(*rule)
@@ -199,10 +208,6 @@ func (f *firewall) OnDemand() []*nft.Set              { return []*nft.Set{banned
 func (f *firewall) HasStableChains(keep.Content) bool { return true }
 func (f *firewall) IsIndexed(*nft.Set) bool           { return false }
 func (f *firewall) After(nft.Row) []nft.Row           { return nil }
-func (f *firewall) Refused(o keep.Owner, _ error)     { f.refused = append(f.refused, o.String()) }
-func (f *firewall) Synced(keep.SyncResult)            {}
-func (f *firewall) Repaired(*keep.Damage)             {}
-func (f *firewall) Blamed([]string)                   {}
 
 // staying returns the names of the rules that stay the same.
 func (f *firewall) staying() (names []string) {

@@ -33,7 +33,7 @@ func (s *state) finish(tx *transaction) error {
 	}
 	isFirst := func(c Change) bool { return c.stage == stageFirst }
 	changes := slices.DeleteFunc(slices.Clone(tx.changes), isFirst)
-	s.source.Committed(&Commit{Whole: tx.whole, Program: program, Changes: changes})
+	s.source.Report(&Commit{Whole: tx.whole, Program: program, Changes: changes})
 	if err := s.observe(tx, program); err != nil {
 		return err
 	}

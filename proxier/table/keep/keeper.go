@@ -145,7 +145,7 @@ func (k *Keeper) reportRepair() {
 		have := o.Kept().have
 		c.Changes = append(c.Changes, Change{Owner: o, Before: have, Next: have})
 	}
-	k.source.Committed(c)
+	k.source.Report(c)
 }
 
 // repairAfter repairs the damage that an error describes. It returns all other
@@ -208,7 +208,7 @@ func (k *Keeper) timed(cause string, sync func() error) error {
 	if r.Full {
 		r.Rewrite, r.Why = k.cause, k.why
 	}
-	k.source.Synced(r)
+	k.source.Report(r)
 	return err
 }
 

@@ -73,7 +73,7 @@ func (k *writer) repair(d *Damage) (whole bool, err error) {
 		return true, nil
 	}
 	if err == nil {
-		k.source.Repaired(d)
+		k.source.Report(d)
 	}
 	return false, err
 }
@@ -101,7 +101,7 @@ func (k *writer) countRepair(d *Damage, now time.Time) {
 		k.repairs.unlogged = 0
 	}
 	if again {
-		k.generation.nameOthers(k.source.Blamed)
+		k.generation.nameOthers(func(processes []string) { k.source.Report(Blame(processes)) })
 	}
 }
 
@@ -400,7 +400,7 @@ func (k *writer) repairRows(found []Difference, late bool) error {
 	}
 	if err == nil && k.damaged == nil {
 		k.countRepair(&first, time.Now())
-		k.source.Repaired(&first)
+		k.source.Report(&first)
 		k.verified = -1 // the next Check counts the rows: there may be another one in place of a lost one
 	}
 	return err

@@ -63,21 +63,28 @@ type Source interface {
 	// foreign table. has reports whether that table has a set.
 	Inherit(sets iter.Seq[*nft.Set], has func(name string) bool) []nft.Row
 
-	// Refused is called once when an owner can no longer be written as it is
-	// wanted. why is an error of Content or of the kernel.
-	Refused(o Owner, why error)
-	// Committed is called after each transaction, and after a repair, with
-	// everything. It must not keep the Commit.
-	Committed(*Commit)
-	// Synced is called at the end of each sync, also of one that repairs the
-	// whole table.
-	Synced(SyncResult)
-	// Repaired is called after a repair of rows or chains, which is no sync.
-	Repaired(*Damage)
-	// Blamed is called with the processes that keep changing the table, by
-	// another goroutine than the Keeper's.
-	Blamed(processes []string)
+	// Report is called with what happened.
+	Report(Event)
 }
+
+// Event is what a Keeper reports:
+//
+//	*Commit     after each transaction, and after a repair, with everything. It must not be kept.
+//	Refusal     once when an owner can no longer be written as it is wanted
+//	SyncResult  at the end of each sync, also of one that repairs the whole table
+//	*Damage     after a repair of rows or chains, which is no sync
+//	Blame       by another goroutine than the Keeper's
+type Event any
+
+// Refusal is an owner that cannot be written as it is wanted. Why is an error
+// of Content or of the kernel.
+type Refusal struct {
+	Owner Owner
+	Why   error
+}
+
+// Blame names the processes that keep changing the table.
+type Blame []string
 
 // Owner has content in the table. Its results do not change.
 type Owner interface {
