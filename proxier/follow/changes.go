@@ -39,7 +39,8 @@ func (h *changes) observe(of nft.Family, e table.Event) {
 	switch e := e.(type) {
 	case table.Refusal: // with the cause and duration of the sync, which follow
 		h.entries = append(h.entries, history.Entry{
-			Kind: history.Refusal, Service: e.Service, Port: e.Port.Name, Protocol: e.Port.Protocol, Reason: e.Why.Error(),
+			Kind: history.Refusal, Service: e.Service, Port: e.Port.Name, Protocol: e.Port.Protocol,
+			Reason: e.Why.Error(),
 		})
 	case *keep.Damage:
 		h.log.Record(&history.Entry{

@@ -351,7 +351,7 @@ func (tx *transaction) blamed(err error) (all []blame) {
 }
 
 // decide decides the fate of an owner after a failure.
-func (k *writer) decide(b blame, in phase) verdict {
+func (k *Keeper) decide(b blame, in phase) verdict {
 	kept := b.owner.Kept()
 	before := kept.fate()
 	next, v := before.after(in, b.kind)
@@ -366,7 +366,7 @@ func (k *writer) decide(b blame, in phase) verdict {
 		k.source.Report(Refusal{b.owner, why})
 	}
 	kept.trouble = &trouble{next, why.Error(), time.Now().Add(k.limits.FirstRetry << max(0, next.failures-1))}
-	k.failing[b.owner] = struct{}{}
+	k.state.failing[b.owner] = struct{}{}
 	if in == phaseUpdate && !next.refused {
 		k.holdFormer(b.owner)
 	}
@@ -376,7 +376,7 @@ func (k *writer) decide(b blame, in phase) verdict {
 // holdFormer holds back the owners from which an owner that is held back takes
 // over rows. Otherwise the kernel would have these rows for none of them.
 // Owners of other accounts do not wait.
-func (k *writer) holdFormer(o Owner) {
+func (k *Keeper) holdFormer(o Owner) {
 	k.source.Together(o, func(former Owner, takes bool) {
 		next, of := former.Kept().fate(), o.Kept().trouble
 		if !takes || next.instead == theSame || former.Account() != o.Account() {
@@ -384,14 +384,14 @@ func (k *writer) holdFormer(o Owner) {
 		}
 		next.instead = theSame // no failure of its own
 		former.Kept().trouble = &trouble{next, of.why, of.after}
-		k.failing[former] = struct{}{}
+		k.state.failing[former] = struct{}{}
 		k.holdFormer(former)
 	})
 }
 
 // planOwners plans the changes of owners. It returns those that cannot be
 // written as they are wanted.
-func (k *writer) planOwners(tx *transaction, owners iter.Seq[Owner]) (unplanned []blame) {
+func (k *Keeper) planOwners(tx *transaction, owners iter.Seq[Owner]) (unplanned []blame) {
 	for o := range owners {
 		if err := tx.plan(o); err != nil {
 			unplanned = append(unplanned, blame{o, failureContent, err})
@@ -401,7 +401,7 @@ func (k *writer) planOwners(tx *transaction, owners iter.Seq[Owner]) (unplanned 
 }
 
 // refuseUnplanned refuses owners that cannot be written as they are wanted.
-func (k *writer) refuseUnplanned(unplanned []blame) {
+func (k *Keeper) refuseUnplanned(unplanned []blame) {
 	for _, b := range unplanned {
 		k.decide(b, phaseUpdate)
 	}
@@ -410,7 +410,7 @@ func (k *writer) refuseUnplanned(unplanned []blame) {
 // afterAttempt decides the fates of the owners that the error of an attempt
 // refers to, and returns what follows. owners are those of an update of an
 // extent.
-func (k *writer) afterAttempt(tx *transaction, in phase, err error, isolated bool, owners []Owner, of extent) step {
+func (k *Keeper) afterAttempt(tx *transaction, in phase, err error, isolated bool, owners []Owner, of extent) step {
 	a := attempt{in: in, kind: failureOf(err), failures: k.failures, of: of}
 	if a.kind.isOfMessage() {
 		for _, b := range tx.blamed(err) {
@@ -422,7 +422,7 @@ func (k *writer) afterAttempt(tx *transaction, in phase, err error, isolated boo
 	if a.untagged && of == someOwners && len(k.rings(owners)) == 1 {
 		a.of = oneOwner
 	}
-	isWritten := func(o Owner) bool { return k.batch.HasTag(o.Tag()) }
+	isWritten := func(o Owner) bool { return k.link.batch.HasTag(o.Tag()) }
 	if (a.of == heavyOwner || a.of == oneOwner) && !slices.ContainsFunc(owners, isWritten) {
 		a.of = noOwner
 	}

@@ -1,3 +1,26 @@
+// Package keep keeps an nftables table in the kernel equal to what a Source
+// wants. It does not depend on the purpose of the table.
+//
+// A Keeper has three kinds of state:
+//
+//	wanted     what the Source returns when the Keeper asks it
+//	committed  what the kernel has, as of the last commit that succeeded
+//	observed   changes by other programs that the Keeper detected
+//
+// Sync asks for the contents of the owners that changed, and commits the
+// difference between their committed and their new rows in one transaction
+// (update.go), written in one order (write.go); a large change of one owner has
+// stages. If the kernel may not have what was committed, for
+// example after a lost answer, Sync compares everything and writes what
+// differs, in steps (adopt.go), or everything in one transaction, while packets
+// continue to use the old rows (rewrite.go).
+//
+// Two pure functions decide what follows a failure: fate.after for an owner,
+// and attempt.next for the attempt to write (failure.go).
+//
+// Check verifies the table after commits of other programs (verify.go), then
+// compares every row, a few at a time (scrub.go), and repairs what they find,
+// and nothing else (repair.go).
 package keep
 
 import (
@@ -7,13 +30,18 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// Source provides the wanted content of a Keeper's table. The Keeper calls it
-// in the goroutine that uses the Keeper.
-//
-// The table consists of a program, of rows of no owner, and of the contents of
-// owners. Chains and sets on demand are written when a row or a chain first
-// needs them, and stay until a rewrite that does not need them.
+// Source provides the wanted content of a Keeper's table: a program, rows of no
+// owner, and the contents of owners. The Keeper calls it in the goroutine that
+// uses the Keeper.
 type Source interface {
+	OwnerSource
+	ProgramSource
+	// Report is called with what happened.
+	Report(Event)
+}
+
+// OwnerSource provides the contents of owners.
+type OwnerSource interface {
 	// Owners iterates over all owners. If sorted is true, the order depends on
 	// nothing but their names.
 	Owners(sorted bool) iter.Seq[Owner]
@@ -31,7 +59,12 @@ type Source interface {
 	Together(o Owner, join func(other Owner, takes bool))
 	// CountRows returns the number of rows of all owners, approximately.
 	CountRows() int
+}
 
+// ProgramSource provides what does not depend on single owners. Chains and sets
+// on demand are written when a row or a chain first needs them, and stay until
+// a rewrite that does not need them.
+type ProgramSource interface {
 	// Program returns the sets, counters and chains that do not depend on
 	// owners, the base chains last. used reports whether a set on demand has
 	// rows. The sets do not depend on it otherwise.
@@ -62,9 +95,6 @@ type Source interface {
 	// Inherit returns the rows that sets filled by packets take over from a
 	// foreign table. has reports whether that table has a set.
 	Inherit(sets iter.Seq[*nft.Set], has func(name string) bool) []nft.Row
-
-	// Report is called with what happened.
-	Report(Event)
 }
 
 // Event is what a Keeper reports:
