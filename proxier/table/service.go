@@ -98,8 +98,8 @@ func keyOf(p cluster.ServicePort) cluster.ServicePort {
 func (s *serviceState) readyEndpoints(node *cluster.Node) int {
 	refused, served := false, false
 	for _, p := range s.ports {
-		_, less := p.kept.Less()
-		refused = refused || less
+		_, failed := p.kept.Failed()
+		refused = refused || failed
 		plan := p.plan()
 		served = served || plan.Reach(cluster.PolicyLocal).Endpoints > 0 &&
 			slices.ContainsFunc(plan.Frontends, func(f ruleset.ServedFrontend) bool { return !f.IsClusterIP() })

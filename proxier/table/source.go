@@ -44,14 +44,14 @@ func (s source) Owners(sorted bool) iter.Seq[keep.Owner] {
 type notServed struct{ error }
 
 // Content implements keep.Source.
-func (s source) Content(o keep.Owner, have keep.Content, less bool) (keep.Content, error) {
-	return s.t.content(o.(*portState), have, less, &s.t.ids)
+func (s source) Content(o keep.Owner, have keep.Content, remainder bool) (keep.Content, error) {
+	return s.t.content(o.(*portState), have, remainder, &s.t.ids)
 }
 
 // content returns the content that a service port should have, with ids of
 // session affinity by an allocator, or without if it is nil (see
 // keep.Source.Content).
-func (t *Table) content(p *portState, have keep.Content, less bool, ids *affinityIDs) (keep.Content, error) {
+func (t *Table) content(p *portState, have keep.Content, remainder bool, ids *affinityIDs) (keep.Content, error) {
 	before := planOf(have)
 	var wanted *ruleset.Plan
 	var err error
@@ -59,8 +59,8 @@ func (t *Table) content(p *portState, have keep.Content, less bool, ids *affinit
 		wanted, err = t.rules.MakePlan(t.planInput(p))
 	}
 	plan := wanted
-	if less || err != nil {
-		plan = ruleset.LastGood(before, wanted)
+	if remainder || err != nil {
+		plan = ruleset.Remainder(before, wanted)
 	}
 	if ids != nil {
 		ids.assign(before, plan)
@@ -78,8 +78,8 @@ func (t *Table) content(p *portState, have keep.Content, less bool, ids *affinit
 // a copy of the allocator, or without if it is nil. The error is the reason why
 // the wanted plan cannot be written.
 func (t *Table) preview(p *portState, ids *affinityIDs) (*ruleset.Plan, error) {
-	next, err := p.kept.Next(func(have keep.Content, less bool) (keep.Content, error) {
-		return t.content(p, have, less, ids)
+	next, err := p.kept.Next(func(have keep.Content, remainder bool) (keep.Content, error) {
+		return t.content(p, have, remainder, ids)
 	})
 	return planOf(next), err
 }

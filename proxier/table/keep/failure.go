@@ -129,10 +129,10 @@ type fate struct {
 type substitute uint8
 
 const (
-	theWanted  substitute = iota // the wanted content
-	theLast                      // what is left of the last content (Source.Content with less)
-	theSame                      // the kernel keeps what it has; not used in a rewrite
-	theNothing                   // the kernel has nothing of the owner
+	theWanted    substitute = iota // the wanted content
+	theRemainder                   // the remainder of the last content (see Source.Content)
+	theSame                        // the kernel keeps what it has; not used in a rewrite
+	theNothing                     // the kernel has nothing of the owner
 )
 
 // maxFailures is the number of failures of a change after which everything is
@@ -172,15 +172,15 @@ func (f fate) after(in phase, kind failure) (fate, verdict) {
 	case f.instead == theSame:
 		return f, blameless
 	case f.instead == theWanted && f.refused:
-		f.instead = theLast
+		f.instead = theRemainder
 	case f.instead == theWanted && !passes:
-		f = fate{refused: true, instead: theLast}
+		f = fate{refused: true, instead: theRemainder}
 	case f.instead == theWanted:
 		f = f.fail(kind)
-		f.instead = theLast
+		f.instead = theRemainder
 	case !f.refused: // the failure of the wanted content was counted
 		f.instead = theSame
-	case f.instead == theLast && !passes:
+	case f.instead == theRemainder && !passes:
 		f.instead = theNothing
 	default:
 		f = f.fail(kind)
@@ -196,10 +196,10 @@ func (f fate) afterRewrite(kind failure) (fate, verdict) {
 	case f.instead == theSame || f.instead == theNothing:
 		return f, blameless
 	case f.instead == theWanted && f.refused:
-		f.instead = theLast
+		f.instead = theRemainder
 	case f.instead == theWanted && (f.failures > 0 || kind == failureContent):
-		f = fate{refused: true, instead: theLast}
-	case f.instead == theLast && !f.passes(kind):
+		f = fate{refused: true, instead: theRemainder}
+	case f.instead == theRemainder && !f.passes(kind):
 		f.instead = theNothing
 	default:
 		f = f.fail(kind)

@@ -38,7 +38,7 @@ type firewall struct {
 	retry   uint32     // timeout of the program, 0 for none
 
 	commits []string // names of the owners of each transaction, "all: " before those of a rewrite
-	asked   []string // names of the owners of calls of Content, after them "-" for less
+	asked   []string // names of the owners of calls of Content, after them "-" for the remainder
 	refused []string
 }
 
@@ -91,15 +91,15 @@ func (f *firewall) Owners(bool) iter.Seq[keep.Owner] {
 	}
 }
 
-func (f *firewall) Content(o keep.Owner, have keep.Content, less bool) (keep.Content, error) {
+func (f *firewall) Content(o keep.Owner, have keep.Content, remainder bool) (keep.Content, error) {
 	r, call := o.(*rule), o.String()
-	if less {
+	if remainder {
 		call += "-"
 	}
 	f.asked = append(f.asked, call)
 	f.work(r.name)
 	switch {
-	case less, r.err != nil:
+	case remainder, r.err != nil:
 		return have, r.err
 	case r.wants == nil:
 		f.work("deletions")

@@ -46,11 +46,11 @@ type OwnerSource interface {
 	// nothing but their names.
 	Owners(sorted bool) iter.Seq[Owner]
 	// Content returns the content that an owner should have, nil for none, if
-	// the kernel has another content of it. If less is true, the kernel refused
-	// that, and Content returns what is left of have. With an error, the owner
-	// cannot be written as it is wanted, and the content is what is left of
-	// have.
-	Content(o Owner, have Content, less bool) (Content, error)
+	// the kernel has another content of it. If remainder is true, the kernel
+	// refused that, and Content returns the remainder: the part of have that
+	// the owner should still have. With an error, the owner cannot be written
+	// as it is wanted, and the content is the remainder.
+	Content(o Owner, have Content, remainder bool) (Content, error)
 	// Cost returns the approximate number of rows that take as long to write as
 	// an owner, before or after its change.
 	Cost(o Owner, have Content) int

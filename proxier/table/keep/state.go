@@ -96,9 +96,9 @@ func (k *Kept) rows(to []nft.Row) []nft.Row {
 // Pending reports whether the owner changed since it was written.
 func (k *Kept) Pending() bool { return k.pending }
 
-// Less reports whether the next transaction does not write the owner as it is
+// Failed reports whether the next transaction does not write the owner as it is
 // wanted, and why.
-func (k *Kept) Less() (why string, less bool) {
+func (k *Kept) Failed() (why string, failed bool) {
 	if k.fate().instead == theWanted {
 		return "", false
 	}
@@ -131,13 +131,13 @@ func (k *Kept) fate() fate {
 // Next returns the content that the next transaction gives the owner. content
 // is Source.Content, without the owner. The error is the reason why it cannot
 // be written as it is wanted.
-func (k *Kept) Next(content func(have Content, less bool) (Content, error)) (Content, error) {
+func (k *Kept) Next(content func(have Content, remainder bool) (Content, error)) (Content, error) {
 	switch f := k.fate(); {
 	case f.instead == theSame:
 		return k.have, nil
-	case f.instead == theNothing, f.instead == theLast && k.have == nil && !f.refused:
+	case f.instead == theNothing, f.instead == theRemainder && k.have == nil && !f.refused:
 		return nil, nil
-	case f.instead == theLast:
+	case f.instead == theRemainder:
 		next, _ := content(k.have, true)
 		return next, nil
 	}

@@ -60,7 +60,9 @@ func newTransaction(to *nft.Batch, source Source, have *committed) *transaction 
 // cannot be written as it is wanted.
 func (tx *transaction) plan(o Owner) error {
 	k := o.Kept()
-	next, err := k.Next(func(have Content, less bool) (Content, error) { return tx.source.Content(o, have, less) })
+	next, err := k.Next(func(have Content, remainder bool) (Content, error) {
+		return tx.source.Content(o, have, remainder)
+	})
 	tx.changes = append(tx.changes, Change{Owner: o, Before: k.have, Next: next})
 	return err
 }
