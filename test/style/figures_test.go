@@ -1,6 +1,7 @@
 package style
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -45,44 +46,54 @@ func TestFigures(t *testing.T) {
 	must.NoError(t, err)
 	var rules figureRules
 	must.NoError(t, yaml.UnmarshalStrict(text, &rules))
-	for page, texts := range rules.Pages {
-		file := filepath.Join(root, page)
-		old, err := os.ReadFile(file)
-		must.NoError(t, err)
-		filled, rest := string(old), codeBlock.ReplaceAllString(string(old), "")
-		for _, text := range texts {
-			var want []string
-			for _, figure := range placeholder.FindAllStringSubmatch(text, -1) {
-				name, others, _ := strings.Cut(figure[1], "; ")
-				if long, ok := rules.Names[name]; ok {
-					name = long
-				}
-				want = append(want, figureOf(t, strings.Split(name+"; "+others, "; ")))
-			}
-			filled = fill(t, page, filled, text, want)
-			rest = strings.ReplaceAll(rest, replaceEach(text, want), "")
-		}
-		switch {
-		case filled == string(old):
-		case *update:
+	for page := range rules.Pages {
+		t.Run(page, func(t *testing.T) { rules.check(t, page) })
+	}
+}
+
+// check compares the figures of a page, or fills them in.
+func (r *figureRules) check(t *testing.T, page string) {
+	file := filepath.Join(root, page)
+	old, err := os.ReadFile(file)
+	must.NoError(t, err)
+	filled, rest := string(old), codeBlock.ReplaceAllString(string(old), "")
+	for _, text := range r.Pages[page] {
+		figures := r.figures(t, text)
+		filled = fill(t, filled, text, figures)
+		rest = strings.ReplaceAll(rest, replaceEach(text, figures), "")
+	}
+	if filled != string(old) {
+		if *update {
 			must.NoError(t, os.WriteFile(file, []byte(filled), 0o644))
-		default:
-			t.Errorf("%s differs from the results: make figures fills them in", page)
+		} else {
+			t.Error("the page differs from the results: make figures fills them in")
 		}
-		if constants, complete := rules.Complete[page]; complete && filled == string(old) {
-			for _, text := range constants {
-				rest = strings.ReplaceAll(rest, text, "")
-			}
-			for _, figure := range anyFigure.FindAllString(rest, -1) {
-				t.Errorf("%s: %s is in no text of testdata/figures.yaml", page, figure)
-			}
+		return
+	}
+	constants, complete := r.Complete[page]
+	for _, text := range constants {
+		rest = strings.ReplaceAll(rest, text, "")
+	}
+	for _, figure := range anyFigure.FindAllString(rest, -1) {
+		if complete {
+			t.Errorf("%s is in no text of testdata/figures.yaml", figure)
 		}
 	}
 }
 
+// figures returns the figures of a text.
+func (r *figureRules) figures(t *testing.T, text string) (all []string) {
+	for _, figure := range placeholder.FindAllStringSubmatch(text, -1) {
+		name, labels, _ := strings.Cut(figure[1], "; ")
+		name = cmp.Or(r.Names[name], name)
+		all = append(all, figureOf(t, strings.Split(name+"; "+labels, "; ")))
+	}
+	return all
+}
+
 // fill returns the page with the figures in the place of those that it has
 // where it has the text.
-func fill(t *testing.T, page, content, text string, figures []string) string {
+func fill(t *testing.T, content, text string, figures []string) string {
 	t.Helper()
 	parts := placeholder.Split(text, -1)
 	for i := range parts {
@@ -90,12 +101,12 @@ func fill(t *testing.T, page, content, text string, figures []string) string {
 	}
 	all := regexp.MustCompile(strings.Join(parts, `([^|\n]*?)`)).FindAllString(content, -1)
 	if len(all) != 1 {
-		t.Errorf("%s: got %d texts like %s, want 1", page, len(all), text)
+		t.Errorf("got %d texts like %s, want 1", len(all), text)
 		return content
 	}
 	want := replaceEach(text, figures)
 	if all[0] != want {
-		t.Logf("%s: got\n%s, want\n%s", page, all[0], want)
+		t.Logf("got\n%s, want\n%s", all[0], want)
 	}
 	return strings.Replace(content, all[0], want, 1)
 }
