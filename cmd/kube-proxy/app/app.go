@@ -65,7 +65,7 @@ func execute(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	case o.Cleanup:
 		return cleanUp(ctx)
 	case o.InitOnly:
-		return initNode(o)
+		return errors.Join(initNode(o)...)
 	}
 	setUpMemory(o.Configuration.EnableProfiling)
 	s, err := newServer(ctx, o)
@@ -74,7 +74,7 @@ func execute(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	}
 	defer s.proxier.Close()
 	defer s.answers.Close()
-	if err := setUpNode(o); err != nil {
+	if s.unset, err = setUpNode(o); err != nil {
 		return err
 	}
 	return s.run(ctx)

@@ -46,6 +46,8 @@ type server struct {
 	answers   *answer.Answers // for the socket
 	socket    *socket.Server
 	detect    ruleset.DetectLocalMode
+	// unset has an error for each sysctl that could not be set.
+	unset []string
 }
 
 // newServer creates and connects the parts of a server. It changes nothing on
@@ -72,6 +74,7 @@ func newServer(ctx context.Context, o *config.Options) (*server, error) {
 	}
 	s.answers, err = answer.New(answer.Config{
 		Proxy: s.proxier, Version: Version, NodeEligible: s.nodeEligible, API: s.apiContact, Manifests: s.manifests,
+		Setup: s.setup,
 	})
 	if err != nil {
 		return nil, err
@@ -108,6 +111,11 @@ func (s *server) apiContact() *apiclient.ContactState {
 	}
 	state := s.contact.State()
 	return &state
+}
+
+// setup returns what failed to be configured, for the command nftproxy.
+func (s *server) setup() answer.Setup {
+	return answer.Setup{UnsetSysctls: s.unset, ConfigFile: (*answer.FileProblem)(s.options.FileProblem())}
 }
 
 // connect creates the client of the API server and the recorder of events.
@@ -160,7 +168,8 @@ func (s *server) listen(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	metrics := []prometheus.Collector{healthz, livez, s.proxier.Metrics(), contactMetrics{&s.contact}}
+	metrics := []prometheus.Collector{healthz, livez, s.proxier.Metrics(), contactMetrics{&s.contact},
+		newConfigInvalid(s.options)}
 	if s.manifests != nil {
 		metrics = append(metrics, newManifestProblems(s.manifests))
 	}

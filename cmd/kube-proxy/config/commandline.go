@@ -182,6 +182,19 @@ func (c *commandLine) applyToConfiguration() error {
 	return nil
 }
 
+// keepSysctls makes connection tracking keep the sysctls of the node, unless
+// their flags are set: a machine without a cluster has its own.
+func (c *commandLine) keepSysctls() error {
+	var errs []error
+	for _, f := range c.flags {
+		isSet := c.changed(f.name) || f.name == "conntrack-max-per-core" && c.changed("conntrack-min")
+		if within(f.field, "conntrack") && !isSet {
+			errs = append(errs, c.all.Lookup(f.name).Value.Set("0"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // serverAddress returns the address of a server, "" if there is no server.
 func serverAddress(addr string, port, defaultPort int32, writing bool) string {
 	if port == 0 && !writing {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
@@ -47,6 +48,8 @@ type Options struct {
 	cmd      *commandLine
 	warnings []string
 	content  []byte // of the configuration file
+	// problem is the state of the configuration file, nil if it is in effect.
+	problem atomic.Pointer[FileProblem]
 	// minSyncPeriodUnset reports whether neither the flag nor the field is
 	// set.
 	minSyncPeriodUnset bool
@@ -120,6 +123,9 @@ func (o *Options) loadFlags() error {
 		return err
 	}
 	o.warnings = append(o.warnings, o.cmd.warnings()...)
+	if o.Manifests != "" {
+		return o.cmd.keepSysctls()
+	}
 	return nil
 }
 

@@ -113,6 +113,7 @@ func checks() []check {
 		{"api-server", false, ofAPI(checkAPIServer)},
 		{"watch", false, ofAPI(checkWatch)},
 		{"manifests", false, checkManifests},
+		{"configuration", false, checkConfiguration},
 		{"clock", false, checkClock},
 		{"source-ranges", true, checkSourceRanges},
 		{"service-addresses", true, checkServiceAddresses},
