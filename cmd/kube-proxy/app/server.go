@@ -73,7 +73,7 @@ func newServer(ctx context.Context, o *config.Options) (*server, error) {
 		return nil, err
 	}
 	s.answers, err = answer.New(answer.Config{
-		Proxy: s.proxier, Version: Version, NodeEligible: s.nodeEligible, API: s.apiContact, Manifests: s.manifests,
+		Proxy: s.proxier, Version: Version, NodeEligible: s.proxier.NodeEligible, API: s.apiContact, Manifests: s.manifests,
 		Setup: s.setup,
 	})
 	if err != nil {
@@ -122,6 +122,7 @@ func (s *server) setup() answer.Setup {
 func (s *server) connect(pc *proxier.Config) error {
 	if s.options.Manifests != "" {
 		pc.ExplicitSync = true // the manifest source calls Sync
+		pc.NodeOptional = true
 		return nil
 	}
 	client, eventClient, err := newClients(&s.config.ClientConnection, s.options.Master, &s.contact)
@@ -161,7 +162,7 @@ func (s *server) listen(ctx context.Context) (err error) {
 		Addr:         s.config.HealthzBindAddress,
 		HardFail:     s.config.BindAddressHardFail,
 		Health:       s.proxier.Health,
-		NodeEligible: s.nodeEligible,
+		NodeEligible: s.proxier.NodeEligible,
 		OnHealthz:    onHealthz,
 		OnLivez:      onLivez,
 	})
@@ -184,10 +185,6 @@ func (s *server) listen(ctx context.Context) (err error) {
 	}
 	return nil
 }
-
-// nodeEligible reports whether load balancers may send traffic to this node.
-// Without an API server there is no Node object.
-func (s *server) nodeEligible() bool { return s.client == nil || s.proxier.NodeEligible() }
 
 // drainTimeout limits the time for connections to NodePorts on localhost to end
 // when the process ends. It is less than the grace period of a pod, 30 s.

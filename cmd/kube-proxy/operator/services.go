@@ -178,6 +178,9 @@ func stateText(s *table.ServiceView, f *table.FrontendView) string {
 	if how, reduced := s.Reductions[f.Family]; reduced {
 		text += "; the Service " + how
 	}
+	if s.HealthCheckOwner != "" && f.Kind != ruleset.ClusterIP {
+		text += fmt.Sprintf("; its health-check NodePort %d belongs to %s", s.HealthCheckNodePort, s.HealthCheckOwner)
+	}
 	if s.Pending {
 		text += "; a change is pending"
 	}
