@@ -13,6 +13,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // flagSpec is a flag of kube-proxy.
@@ -134,6 +136,22 @@ func (c *commandLine) checkNumbers() error {
 		case f.high > 0 && (*n < f.low || *n > f.high):
 			errs = append(errs, fmt.Errorf("%s: %d is not in the range from %d to %d", name, *n, f.low, f.high))
 		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkPairs returns an error about settings that contradict each other.
+func (c *commandLine) checkPairs() error {
+	var errs []error
+	o, own := c.options, func(name string) string { return c.origin(ownSection + "." + name) }
+	if o.Master != "" && o.Manifests != "" {
+		errs = append(errs, fmt.Errorf("--master and %s: serve an API server or a folder, not both", own("manifests")))
+	}
+	rows := o.Rules.Budgets
+	limit := cmp.Or(rows.Namespace, ruleset.DefaultNamespaceRows)
+	if rows.Service > limit && rows.Service != ruleset.DefaultServiceRows {
+		errs = append(errs, fmt.Errorf("%s: %d is greater than %s, %d", own("maxServiceRows"), rows.Service,
+			own("maxNamespaceRows"), limit))
 	}
 	return errors.Join(errs...)
 }

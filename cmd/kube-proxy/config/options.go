@@ -100,7 +100,7 @@ func (o *Options) complete() error {
 	if err := o.cmd.overrideHostname(o.Configuration); err != nil {
 		return err
 	}
-	if err := o.cmd.checkNumbers(); err != nil {
+	if err := errors.Join(o.cmd.checkNumbers(), o.cmd.checkPairs()); err != nil {
 		return err
 	}
 	v := &validator{origin: o.cmd.origin, inFile: o.ConfigFile != ""}
