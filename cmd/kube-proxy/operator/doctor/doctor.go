@@ -97,6 +97,7 @@ func checks() []check {
 		{"table", false, checkTable},
 		{"leftovers", true, checkLeftovers},
 		{"filters", true, checkFilters},
+		{"nat-chains", true, checkNATChains},
 		{"ip-forward", false, checkForwarding},
 		{"rp-filter", false, checkReversePath},
 		{"routes", true, checkRoutes},
