@@ -73,8 +73,8 @@ func newServer(ctx context.Context, o *config.Options) (*server, error) {
 		return nil, err
 	}
 	s.answers, err = answer.New(answer.Config{
-		Proxy: s.proxier, Version: Version, NodeEligible: s.proxier.NodeEligible, API: s.apiContact, Manifests: s.manifests,
-		Setup: s.setup,
+		Proxy: s.proxier, Version: Version, NodeEligible: s.proxier.NodeEligible,
+		API: s.apiContact, Manifests: s.manifests, Setup: s.setup,
 	})
 	if err != nil {
 		return nil, err

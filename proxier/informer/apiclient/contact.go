@@ -127,8 +127,9 @@ func isRefusal(status int) bool {
 		status >= http.StatusInternalServerError
 }
 
-// answered records an answer about a resource. The clock is compared with the middle of a
-// request that took less than a second, the resolution of the header Date.
+// answered records an answer about a resource. The clock is compared with the
+// middle of a request that took less than a second, the resolution of the
+// header Date.
 func (c *Contact) answered(begin time.Time, resource string, response *http.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

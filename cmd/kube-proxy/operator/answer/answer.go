@@ -34,7 +34,7 @@ type Config struct {
 	API func() *apiclient.ContactState
 	// Manifests returns the state of the folder of manifests, nil without one.
 	Manifests func() *manifest.Status
-	// Setup returns the settings that the proxy could not apply, nil without any.
+	// Setup returns the settings that the proxy could not apply. It may be nil.
 	Setup func() Setup
 }
 

@@ -41,7 +41,8 @@ func checkConntrack(_ context.Context, n *node) Finding {
 	return ok(fill)
 }
 
-// checkLiberal reports whether packets outside of the TCP window are translated.
+// checkLiberal reports whether packets outside of the TCP window are
+// translated.
 func checkLiberal(_ context.Context, n *node) Finding {
 	value, known := n.number("net/netfilter/nf_conntrack_tcp_be_liberal")
 	switch {
@@ -50,7 +51,7 @@ func checkLiberal(_ context.Context, n *node) Finding {
 	case value != 0:
 		return ok("nf_conntrack_tcp_be_liberal is 1")
 	}
-	return ok("nf_conntrack_tcp_be_liberal is 0, the default: packets outside of the TCP window are not translated back")
+	return ok("nf_conntrack_tcp_be_liberal is 0, the default: packets outside of the TCP window are not translated")
 }
 
 // checkStaleConnections checks whether the reset of connections to endpoints

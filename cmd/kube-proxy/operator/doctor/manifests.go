@@ -14,8 +14,8 @@ func checkConfiguration(_ context.Context, n *node) Finding {
 		return ok("the configuration is in effect")
 	}
 	problem := n.Proxy.ConfigFile
-	return warn(fmt.Sprintf("%s has changed and cannot be used: the proxy has kept its configuration for %s, and cannot "+
-		"start again", problem.File, n.age(problem.Since)), "correct the file").with(problem.Error)
+	return warn(fmt.Sprintf("%s has changed and cannot be used: the proxy has kept its configuration for %s, and "+
+		"cannot start again", problem.File, n.age(problem.Since)), "correct the file").with(problem.Error)
 }
 
 // checkManifests checks that all manifests are served as they are.

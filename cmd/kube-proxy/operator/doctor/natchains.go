@@ -39,7 +39,7 @@ func natFinding(all []earlierChain) Finding {
 	if len(all) == 0 {
 		return ok("no nat chain of another program precedes those of nftproxy")
 	}
-	finding := ok("no nat chain of another program that precedes nftproxy translates a packet to a Service that was tried")
+	finding := ok("no nat chain of another program that precedes nftproxy translates a sample packet to a Service")
 	for _, c := range all {
 		finding.Details = append(finding.Details, c.String())
 		switch {
@@ -49,13 +49,13 @@ func natFinding(all []earlierChain) Finding {
 			finding.Reason = "nat chains of other programs translate packets to Services before nftproxy can"
 		default:
 			finding.Result = Info
-			finding.Reason = "nat chains of other programs may translate packets to Services, or their sources, before " +
-				"nftproxy can"
+			finding.Reason = "nat chains of other programs may translate packets to Services, or their sources, " +
+				"before nftproxy can"
 		}
 	}
 	if finding.Result != OK {
-		finding.Remedy = "exclude the addresses of Services from these rules, or move the chains to the priority dstnat, " +
-			"or srcnat in postrouting, where they follow nftproxy"
+		finding.Remedy = "exclude the addresses of Services from these rules, or move the chains to the priority " +
+			"dstnat, or srcnat in postrouting, where they follow nftproxy"
 	}
 	return finding
 }
@@ -74,7 +74,7 @@ type earlierChain struct {
 func (c *earlierChain) String() string {
 	effect := c.effect
 	if effect == "" {
-		effect = "translates no packet that was tried"
+		effect = "translates no sample packet"
 	}
 	return fmt.Sprintf("%s, chain %s (%s, priority %d): %s", c.table, c.Name, c.Hook.Point, c.Hook.Priority, effect)
 }
