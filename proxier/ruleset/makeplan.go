@@ -30,7 +30,7 @@ type PlanInput struct {
 
 // MakePlan returns the plan of a service port. It is nil if the service port
 // owns no frontend. The targets have no ids yet. The error is the reason why
-// the plan cannot be written. LastGood can use it nevertheless.
+// the plan cannot be written. Remainder can use it nevertheless.
 func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	if len(in.Frontends) == 0 {
 		return nil, nil

@@ -33,12 +33,9 @@ type desired struct {
 	growing    map[*namespace]struct{} // whose Services get more of the budget
 	// ejections are those of service ports, each sorted by endpoint.
 	ejections map[*portState][]cluster.Ejection
-	// released are the frontends that the kernel has for a service port that
-	// does not own them any more. It is not written yet.
-	released map[ruleset.Frontend]*portState
-	// staged are the frontends of which the kernel may have rows for a service
-	// port, because a large change of it is under way.
-	staged map[ruleset.Frontend]*portState
+	// holders are the service ports for which the kernel has rows of frontends
+	// that move (see hold).
+	holders map[ruleset.Frontend]*portState
 }
 
 func newDesired(f nft.Family, config ruleset.Config, ownPorts []netip.AddrPort) desired {
@@ -59,8 +56,7 @@ func newDesired(f nft.Family, config ruleset.Config, ownPorts []netip.AddrPort) 
 		emptied:    make(map[*namespace]struct{}),
 		growing:    make(map[*namespace]struct{}),
 		ejections:  make(map[*portState][]cluster.Ejection),
-		released:   make(map[ruleset.Frontend]*portState),
-		staged:     make(map[ruleset.Frontend]*portState),
+		holders:    make(map[ruleset.Frontend]*portState),
 	}
 }
 
@@ -136,13 +132,7 @@ func (d *desired) service(name cluster.ServiceName) *serviceState {
 }
 
 func (d *desired) markDirty(s *serviceState) {
-	d.fresh[s] = struct{}{}
-	d.writeAgain(s)
-}
-
-// writeAgain makes the next transaction write a Service, which did not change.
-func (d *desired) writeAgain(s *serviceState) {
-	d.dirty[s] = struct{}{}
+	d.fresh[s], d.dirty[s] = struct{}{}, struct{}{}
 	if len(s.ports) == 0 {
 		d.portless[s] = struct{}{}
 	}
@@ -302,22 +292,6 @@ func without(a, b []ruleset.ServedFrontend) (out []ruleset.ServedFrontend) {
 	}
 	for _, f := range a {
 		if kind, ok := kinds[f.Frontend]; !ok || kind != f.Kind {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
-// owned returns the frontends that a service port owns.
-func (d *desired) owned(p *portState) []ruleset.ServedFrontend {
-	owns := func(f ruleset.ServedFrontend) bool { return d.claims.owner(f.Frontend) == p }
-	i := slices.IndexFunc(p.wants, func(f ruleset.ServedFrontend) bool { return !owns(f) })
-	if i < 0 {
-		return p.wants
-	}
-	out := slices.Clone(p.wants[:i])
-	for _, f := range p.wants[i+1:] {
-		if owns(f) {
 			out = append(out, f)
 		}
 	}

@@ -41,8 +41,18 @@ func (a *answers) reset() {
 	a.health, a.syncs, a.events = nil, nil, nil
 }
 
-// Committed implements table.Observer.
-func (a *answers) Committed(c *table.Commit) {
+// observe is a table.Observer.
+func (a *answers) observe(_ nft.Family, e table.Event) {
+	switch e := e.(type) {
+	case *table.Commit:
+		a.committed(e)
+	case keep.SyncResult:
+		a.synced(e)
+	}
+}
+
+// committed records a transaction.
+func (a *answers) committed(c *table.Commit) {
 	var names []string
 	for _, change := range c.Changes {
 		p := cmp.Or(change.After, change.Before)
@@ -63,17 +73,8 @@ func (a *answers) Committed(c *table.Commit) {
 	}
 }
 
-// Refused implements table.Observer.
-func (a *answers) Refused(table.Refusal) {}
-
-// Repaired implements table.Observer.
-func (a *answers) Repaired(nft.Family, *keep.Damage) {}
-
-// Blamed implements table.Observer.
-func (a *answers) Blamed(nft.Family, []string) {}
-
-// Synced implements table.Observer.
-func (a *answers) Synced(r keep.SyncResult) {
+// synced records a sync.
+func (a *answers) synced(r keep.SyncResult) {
 	text := "update"
 	if r.Full {
 		text = "rewrite"

@@ -74,7 +74,7 @@ func newEngine(t testing.TB) *engine {
 	e.limits.PartTime, e.limits.Spread = time.Hour, time.Hour // on slow machines, too
 	e.limits.FreeRepair = time.Hour                           // repairs do not wait
 	e.limits.FirstPause, e.limits.LastPause, e.limits.CheckShare, e.limits.ScrubShare = 0, 0, 0, 0
-	e.config.Limits, e.config.Observer, e.config.Events = &e.limits, &e.answers, &e.events
+	e.config.Limits, e.config.Observer, e.config.Events = &e.limits, e.answers.observe, &e.events
 	e.config.Open = func() (keep.Kernel, error) {
 		conn, err := nft.Open()
 		k := &tabletest.Kernel{Conn: conn, NoCounts: !e.hasCounts}

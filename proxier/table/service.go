@@ -59,8 +59,8 @@ type portState struct {
 	// tag identifies the service port in batches, and in the rows of its
 	// targets if it has many (see ruleset.Plan.Number).
 	tag uint32
-	// staged are the keys in desired.staged.
-	staged []ruleset.Frontend
+	// moving are the keys in desired.holders.
+	moving []ruleset.Frontend
 	kept   keep.Kept
 }
 
@@ -107,8 +107,8 @@ func keyOf(p cluster.ServicePort) cluster.ServicePort {
 func (s *serviceState) readyEndpoints(node *cluster.Node) int {
 	refused, served := false, false
 	for _, p := range s.ports {
-		_, less := p.kept.Less()
-		refused = refused || less
+		_, failed := p.kept.Failed()
+		refused = refused || failed
 		plan := p.plan()
 		served = served || plan.Reach(cluster.PolicyLocal).Endpoints > 0 &&
 			slices.ContainsFunc(plan.Frontends, func(f ruleset.ServedFrontend) bool { return !f.IsClusterIP() })

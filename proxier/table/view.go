@@ -59,7 +59,7 @@ type PortView struct {
 	Plan *ruleset.Plan `json:"-"`
 	// Lacks are why traffic with a policy uses no endpoint.
 	Lacks map[cluster.Policy]ruleset.Lack `json:"-"`
-	// Refusal is the reason why Plan is not the wanted plan, but what is left
+	// Refusal is the reason why Plan is not the wanted plan, but the remainder
 	// of the last one, "" if it is the wanted plan.
 	Refusal string `json:"-"`
 	// Waits reports whether the next sync tries the wanted plan again.
@@ -225,7 +225,7 @@ func (t *Table) viewPort(p *portState) PortView {
 	in := t.planInput(p)
 	view.Endpoints = ruleset.EndpointUses(t.Family(), in)
 	plan, err := t.preview(p, nil)
-	view.Refusal, view.Waits = p.kept.Less()
+	view.Refusal, view.Waits = p.kept.Failed()
 	if _, refused := p.kept.Refused(); refused || err != nil {
 		view.Waits = false
 	}

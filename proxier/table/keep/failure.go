@@ -129,10 +129,10 @@ type fate struct {
 type substitute uint8
 
 const (
-	theWanted  substitute = iota // the wanted content
-	theLast                      // what is left of the last content (Source.Content with less)
-	theSame                      // the kernel keeps what it has; not used in a rewrite
-	theNothing                   // the kernel has nothing of the owner
+	theWanted    substitute = iota // the wanted content
+	theRemainder                   // the remainder of the last content (see Source.Content)
+	theSame                        // the kernel keeps what it has; not used in a rewrite
+	theNothing                     // the kernel has nothing of the owner
 )
 
 // maxFailures is the number of failures of a change after which everything is
@@ -172,15 +172,15 @@ func (f fate) after(in phase, kind failure) (fate, verdict) {
 	case f.instead == theSame:
 		return f, blameless
 	case f.instead == theWanted && f.refused:
-		f.instead = theLast
+		f.instead = theRemainder
 	case f.instead == theWanted && !passes:
-		f = fate{refused: true, instead: theLast}
+		f = fate{refused: true, instead: theRemainder}
 	case f.instead == theWanted:
 		f = f.fail(kind)
-		f.instead = theLast
+		f.instead = theRemainder
 	case !f.refused: // the failure of the wanted content was counted
 		f.instead = theSame
-	case f.instead == theLast && !passes:
+	case f.instead == theRemainder && !passes:
 		f.instead = theNothing
 	default:
 		f = f.fail(kind)
@@ -196,10 +196,10 @@ func (f fate) afterRewrite(kind failure) (fate, verdict) {
 	case f.instead == theSame || f.instead == theNothing:
 		return f, blameless
 	case f.instead == theWanted && f.refused:
-		f.instead = theLast
+		f.instead = theRemainder
 	case f.instead == theWanted && (f.failures > 0 || kind == failureContent):
-		f = fate{refused: true, instead: theLast}
-	case f.instead == theLast && !f.passes(kind):
+		f = fate{refused: true, instead: theRemainder}
+	case f.instead == theRemainder && !f.passes(kind):
 		f.instead = theNothing
 	default:
 		f = f.fail(kind)
@@ -351,7 +351,7 @@ func (tx *transaction) blamed(err error) (all []blame) {
 }
 
 // decide decides the fate of an owner after a failure.
-func (k *writer) decide(b blame, in phase) verdict {
+func (k *Keeper) decide(b blame, in phase) verdict {
 	kept := b.owner.Kept()
 	before := kept.fate()
 	next, v := before.after(in, b.kind)
@@ -363,13 +363,10 @@ func (k *writer) decide(b blame, in phase) verdict {
 		why = errors.New(kept.trouble.why)
 	}
 	if next.refused && !before.refused {
-		k.source.Refused(b.owner, why)
+		k.source.Report(Refusal{b.owner, why})
 	}
 	kept.trouble = &trouble{next, why.Error(), time.Now().Add(k.limits.FirstRetry << max(0, next.failures-1))}
-	k.failing[b.owner] = struct{}{}
-	if next.instead == theSame {
-		k.source.Stays(b.owner)
-	}
+	k.state.failing[b.owner] = struct{}{}
 	if in == phaseUpdate && !next.refused {
 		k.holdFormer(b.owner)
 	}
@@ -379,7 +376,7 @@ func (k *writer) decide(b blame, in phase) verdict {
 // holdFormer holds back the owners from which an owner that is held back takes
 // over rows. Otherwise the kernel would have these rows for none of them.
 // Owners of other accounts do not wait.
-func (k *writer) holdFormer(o Owner) {
+func (k *Keeper) holdFormer(o Owner) {
 	k.source.Together(o, func(former Owner, takes bool) {
 		next, of := former.Kept().fate(), o.Kept().trouble
 		if !takes || next.instead == theSame || former.Account() != o.Account() {
@@ -387,15 +384,14 @@ func (k *writer) holdFormer(o Owner) {
 		}
 		next.instead = theSame // no failure of its own
 		former.Kept().trouble = &trouble{next, of.why, of.after}
-		k.failing[former] = struct{}{}
-		k.source.Stays(former)
+		k.state.failing[former] = struct{}{}
 		k.holdFormer(former)
 	})
 }
 
 // planOwners plans the changes of owners. It returns those that cannot be
 // written as they are wanted.
-func (k *writer) planOwners(tx *transaction, owners iter.Seq[Owner]) (unplanned []blame) {
+func (k *Keeper) planOwners(tx *transaction, owners iter.Seq[Owner]) (unplanned []blame) {
 	for o := range owners {
 		if err := tx.plan(o); err != nil {
 			unplanned = append(unplanned, blame{o, failureContent, err})
@@ -405,7 +401,7 @@ func (k *writer) planOwners(tx *transaction, owners iter.Seq[Owner]) (unplanned 
 }
 
 // refuseUnplanned refuses owners that cannot be written as they are wanted.
-func (k *writer) refuseUnplanned(unplanned []blame) {
+func (k *Keeper) refuseUnplanned(unplanned []blame) {
 	for _, b := range unplanned {
 		k.decide(b, phaseUpdate)
 	}
@@ -414,7 +410,7 @@ func (k *writer) refuseUnplanned(unplanned []blame) {
 // afterAttempt decides the fates of the owners that the error of an attempt
 // refers to, and returns what follows. owners are those of an update of an
 // extent.
-func (k *writer) afterAttempt(tx *transaction, in phase, err error, isolated bool, owners []Owner, of extent) step {
+func (k *Keeper) afterAttempt(tx *transaction, in phase, err error, isolated bool, owners []Owner, of extent) step {
 	a := attempt{in: in, kind: failureOf(err), failures: k.failures, of: of}
 	if a.kind.isOfMessage() {
 		for _, b := range tx.blamed(err) {
@@ -426,7 +422,7 @@ func (k *writer) afterAttempt(tx *transaction, in phase, err error, isolated boo
 	if a.untagged && of == someOwners && len(k.rings(owners)) == 1 {
 		a.of = oneOwner
 	}
-	isWritten := func(o Owner) bool { return k.batch.HasTag(o.Tag()) }
+	isWritten := func(o Owner) bool { return k.link.batch.HasTag(o.Tag()) }
 	if (a.of == heavyOwner || a.of == oneOwner) && !slices.ContainsFunc(owners, isWritten) {
 		a.of = noOwner
 	}

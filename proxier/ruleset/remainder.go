@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// LastGood returns the plan of a service port whose wanted plan cannot be
+// Remainder returns the plan of a service port whose wanted plan cannot be
 // written: what is left of the plan before. These are the frontends that the
 // service port still owns, as the kind and with the policy that they have now,
 // the endpoints that the wanted plan uses for each policy, and the clients that
@@ -13,7 +13,7 @@ import (
 // connections. The result is nil if wanted is nil. before can be nil.
 //
 // The result shares no slice of targets with the plan before.
-func LastGood(before, wanted *Plan) *Plan {
+func Remainder(before, wanted *Plan) *Plan {
 	if wanted == nil {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 // A simulation is a queue whose parts take as long as they cost: 1 µs for a
 // cost of 1. Its clock is that of the parts.
 type simulation struct {
-	writer
+	Keeper
 	now    time.Duration
 	served map[*simulated]time.Duration // the end of the last part with the owner
 	waits  map[*simulated]time.Duration // the longest wait of the owner
