@@ -78,6 +78,9 @@ func (s Settings) Apply(root string) (done Applied) {
 		v.file = filepath.Join(root, sysctlDir, v.file)
 		if err := done.write(v); err != nil {
 			done.Failed = append(done.Failed, err)
+			if v.atLeast {
+				limit = 0 // the hash table need not grow
+			}
 		}
 	}
 	if limit > 0 {

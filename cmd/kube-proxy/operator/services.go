@@ -213,7 +213,11 @@ func printService(w io.Writer, s *table.ServiceView, wide bool) {
 		fmt.Fprintf(t, "SOURCE RANGES\t%s\n", prefixesText(s.SourceRanges))
 	}
 	if s.HealthCheckNodePort != 0 {
-		fmt.Fprintf(t, "HEALTH CHECK NODEPORT\t%d\n", s.HealthCheckNodePort)
+		fmt.Fprintf(t, "HEALTH CHECK NODEPORT\t%d", s.HealthCheckNodePort)
+		if s.HealthCheckOwner != "" {
+			fmt.Fprintf(t, ", which belongs to %s", s.HealthCheckOwner)
+		}
+		fmt.Fprintln(t)
 	}
 	t.Flush()
 	for i := range s.Ports {

@@ -12,7 +12,7 @@ import (
 )
 
 // The state has the resources that the API server refuses, until it answers
-// again, and whether its address is that of the Service kubernetes.
+// again, and whether it has the address of the Service kubernetes.
 func TestContactRefused(t *testing.T) {
 	status := http.StatusForbidden
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,7 +50,7 @@ func TestContactRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !contact.State().ViaService {
-		t.Error("got another address than that of the Service")
+		t.Error("got another address than the ClusterIP of the Service")
 	}
 	server.Close()
 	if _, err := client.Get(server.URL); err == nil {
