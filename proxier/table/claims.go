@@ -253,21 +253,23 @@ func (n *nodeClaims) isOwn(f ruleset.Frontend) bool {
 // takenByNode returns what takes a frontend of a kind from all service ports
 // that claim it. ok is false if they keep it.
 func (c *claims) takenByNode(f ruleset.Frontend, kind ruleset.AddressKind) (by holder, ok bool) {
-	listens, local := c.node.addrs[f.Addr]
-	switch atPort := nodePort(f); {
-	case f.IsNodePort() && !c.node.isOwn(f), !f.IsNodePort() && (!local || kind == ruleset.ClusterIP):
-	case c.node.isOwn(f):
-		return holder{nil, "the proxy itself"}, true
-	case listens && !c.node.isOwn(atPort):
-		if o, claimed := c.owners[atPort]; claimed {
-			text := o.port.String()
-			if !o.port.check {
-				text = "the NodePort of " + text
-			}
-			return holder{o.port.service, text}, true
-		}
+	if kind == ruleset.ClusterIP {
+		return holder{}, false
 	}
-	return holder{}, false
+	listens, local := c.node.addrs[f.Addr]
+	if (local || f.IsNodePort()) && c.node.isOwn(f) {
+		return holder{nil, "the proxy itself"}, true
+	}
+	atPort := nodePort(f)
+	o, claimed := c.owners[atPort]
+	if !listens || !claimed || c.node.isOwn(atPort) {
+		return holder{}, false
+	}
+	text := o.port.String()
+	if !o.port.check {
+		text = "the NodePort of " + text
+	}
+	return holder{o.port.service, text}, true
 }
 
 // taken returns the frontends that this node takes, and their best claims.
