@@ -89,6 +89,7 @@ func (d *desired) setService(svc *cluster.Service) {
 	budget := d.budget(s)
 	d.reduce(s, d.share(s, budget), budget)
 	d.setPorts(s)
+	d.setCheck(s)
 	if svc.NoEject {
 		for _, p := range s.ports {
 			delete(d.ejections, p)
@@ -103,6 +104,10 @@ func (d *desired) deleteService(name cluster.ServiceName) {
 		return
 	}
 	d.removePorts(s, func(*portState) bool { return true })
+	if s.check != nil {
+		d.giveUp(s.check)
+		s.check = nil
+	}
 	d.served--
 	d.setSpec(s, nil)
 	s.reduced = nil
@@ -111,13 +116,6 @@ func (d *desired) deleteService(name cluster.ServiceName) {
 }
 
 func (d *desired) setSpec(s *serviceState, spec *cluster.Service) {
-	check := func(svc *cluster.Service) uint16 {
-		if svc == nil {
-			return 0
-		}
-		return svc.HealthCheckNodePort
-	}
-	d.claims.setCheck(s, check(s.spec), check(spec), d.markDirty)
 	s.namespace.place(s, spec)
 	s.spec = spec
 }
@@ -215,6 +213,21 @@ func (d *desired) setPorts(s *serviceState) {
 	}
 }
 
+// setCheck makes the claim of the health-check NodePort of s equal to its spec.
+func (d *desired) setCheck(s *serviceState) {
+	var wants []ruleset.ServedFrontend
+	if port := s.spec.HealthCheckNodePort; port != 0 {
+		at := ruleset.Frontend{Port: port, Proto: cluster.TCP}
+		wants = []ruleset.ServedFrontend{{Frontend: at, Kind: ruleset.NodePort}}
+		if s.check == nil {
+			s.check = &portState{service: s, check: true}
+		}
+	}
+	if s.check != nil {
+		d.claimFrontends(s.check, cluster.ServicePort{}, wants)
+	}
+}
+
 // newTag returns a tag that no service port has. All are small, because numbers
 // are.
 func (d *desired) newTag() uint32 {
@@ -234,24 +247,27 @@ func (d *desired) removePorts(s *serviceState, which func(*portState) bool) {
 		if p.removed || !which(p) {
 			continue
 		}
-		for _, w := range p.wants {
-			d.claims.release(w.Frontend, p, d.markDirty)
-		}
-		p.wants, p.removed = nil, true
+		d.giveUp(p)
+		p.removed = true
 		delete(d.ejections, p)
 	}
+}
+
+// giveUp releases all frontends of a service port.
+func (d *desired) giveUp(p *portState) {
+	for _, w := range p.wants {
+		d.claims.release(w.Frontend, p, d.markDirty)
+	}
+	p.wants = nil
 }
 
 // claimFrontends claims the frontends of a service port, and releases those
 // that it no longer has.
 func (d *desired) claimFrontends(p *portState, port cluster.ServicePort, wants []ruleset.ServedFrontend) {
-	before := p.wants
 	if !p.created.Equal(p.service.spec.Created) { // the age is part of the claim
-		for _, w := range before {
-			d.claims.release(w.Frontend, p, d.markDirty)
-		}
-		before = nil
+		d.giveUp(p)
 	}
+	before := p.wants
 	p.created, p.port, p.wants = p.service.spec.Created, port, wants
 	for _, w := range without(before, wants) {
 		d.claims.release(w.Frontend, p, d.markDirty)

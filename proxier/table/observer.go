@@ -57,7 +57,10 @@ type ServiceChange struct {
 	Name cluster.ServiceName
 	// Service is nil if the Service was deleted.
 	Service *cluster.Service
+	// HealthCheckNodePort is the health-check NodePort that the Service owns, 0
+	// if there is none.
+	HealthCheckNodePort uint16
 	// ReadyEndpoints is the number of ready endpoints on this node. It is
-	// counted for Services with a health-check NodePort only.
+	// counted for Services with such a port only.
 	ReadyEndpoints int
 }

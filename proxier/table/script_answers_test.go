@@ -67,7 +67,7 @@ func (a *answers) committed(c *table.Commit) {
 	}
 	a.parts = append(a.parts, cmp.Or(strings.Join(names, " "), "chains"))
 	for _, s := range c.Services {
-		if s.Service != nil && s.Service.HealthCheckNodePort > 0 {
+		if s.HealthCheckNodePort > 0 {
 			a.health = append(a.health, fmt.Sprint(s.Name, " ", s.ReadyEndpoints))
 		}
 	}
@@ -410,6 +410,9 @@ func (e *engine) service(name string) string {
 		}
 		if view.Pending {
 			all = append(all, "pending")
+		}
+		if view.HealthCheckOwner != "" {
+			all = append(all, "health check of "+view.HealthCheckOwner)
 		}
 		for _, p := range view.Ports {
 			switch {

@@ -264,7 +264,8 @@ func (s source) notify(commit *keep.Commit, done []*serviceState, nodePortAddrsB
 	}
 	for _, svc := range done {
 		change := ServiceChange{Name: svc.name, Service: svc.spec}
-		if svc.spec != nil && svc.spec.HealthCheckNodePort != 0 {
+		if _, taken := t.desired.claims.checkTaken(svc); svc.check != nil && !taken {
+			change.HealthCheckNodePort = svc.spec.HealthCheckNodePort
 			change.ReadyEndpoints = svc.readyEndpoints(t.desired.node)
 		}
 		c.Services = append(c.Services, change)

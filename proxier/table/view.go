@@ -26,6 +26,9 @@ type ServiceView struct {
 	AffinitySeconds int `json:"affinitySeconds,omitempty"`
 	// HealthCheckNodePort is 0 if there is none.
 	HealthCheckNodePort uint16 `json:"healthCheckNodePort,omitempty"`
+	// HealthCheckOwner is what HealthCheckNodePort belongs to, "" for the
+	// Service.
+	HealthCheckOwner string `json:"healthCheckOwner,omitempty"`
 	// SourceRanges are loadBalancerSourceRanges. They have no meaning unless
 	// Restricted is true: then only these clients may use the LoadBalancer IPs
 	// of a family, unless it is Unrestricted.
@@ -131,6 +134,7 @@ func (v *ServiceView) Unrestricted(f nft.Family) bool {
 // Add adds the state of the same Service in another family.
 func (v *ServiceView) Add(other *ServiceView) {
 	v.Pending = v.Pending || other.Pending
+	v.HealthCheckOwner = cmp.Or(v.HealthCheckOwner, other.HealthCheckOwner)
 	maps.Copy(v.Reductions, other.Reductions)
 	for _, port := range other.Ports {
 		i := slices.IndexFunc(v.Ports, func(p PortView) bool {
@@ -188,6 +192,9 @@ func (t *Table) Service(name cluster.ServiceName) (view ServiceView, ok bool) {
 		Restricted: s.spec.SourceRanges != nil, SourceRanges: s.spec.SourceRanges,
 		Pending: dirty || t.keeper.InDoubt() != "", Ports: make([]PortView, 0, len(s.ports)),
 		Reductions: make(map[nft.Family]string),
+	}
+	if by, taken := t.desired.claims.checkTaken(s); taken {
+		view.HealthCheckOwner = by.text
 	}
 	if s.reduced != nil {
 		view.Reductions[t.Family()] = t.desired.reduction(s)
