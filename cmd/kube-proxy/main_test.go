@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 // which exec finds. Each has a node with two addresses. $CLUSTER is a directory
 // with manifests of a few Services. The step until COMMAND repeats a command of
 // the shell until it succeeds, listen ADDRESS:PORT occupies a port, and get
-// ADDRESS:PORT PATH TEXT asks for a page until its status and text contain TEXT.
+// ADDRESS:PORT PATH TEXT asks for a page until its status and text contain
+// TEXT.
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Namespace: true, Setup: func(e *script.Env) (map[string]script.Command, error) {
 		tabletest.NewNode(e.T)

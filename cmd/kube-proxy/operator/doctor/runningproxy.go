@@ -44,8 +44,8 @@ func checkAPIServer(n *node, api *apiclient.ContactState) Finding {
 		return fail(fmt.Sprintf("the API server has not answered for %s: %s", silence, api.Error), remedy)
 	}
 	if why := api.Trouble(); why != "" {
-		finding := warn(why, "401: check the token or certificate of the proxy; 403: compare its ClusterRole with the one "+
-			"in deploy/kustomize/base/rbac.yaml; from 500 on: read the log of the API server")
+		finding := warn(why, "401: check the token or certificate of the proxy; 403: compare its ClusterRole with the "+
+			"one in deploy/kustomize/base/rbac.yaml; from 500 on: read the log of the API server")
 		for resource := range api.Refused {
 			if resource != "servicecidrs" { // without these, Services work
 				finding.Result = Fail
