@@ -438,3 +438,28 @@ func (k *Keeper) afterAttempt(tx *transaction, in phase, err error, isolated boo
 	}
 	return next
 }
+
+// rings divides owners into those that must be written together.
+func (k *Keeper) rings(owners []Owner) (rings [][]Owner) {
+	left := make(map[Owner]bool, len(owners))
+	for _, o := range owners {
+		left[o] = true
+	}
+	for _, first := range owners {
+		if !left[first] {
+			continue
+		}
+		var ring []Owner
+		take := func(o Owner) {
+			if left[o] {
+				ring, left[o] = append(ring, o), false
+			}
+		}
+		take(first)
+		for i := 0; i < len(ring); i++ {
+			k.source.Together(ring[i], func(other Owner, _ bool) { take(other) })
+		}
+		rings = append(rings, ring)
+	}
+	return rings
+}

@@ -169,10 +169,6 @@ func (k *Keeper) retire() error {
 	return err
 }
 
-// largeBatch is the size of a batch whose buffers are not kept: about 1,000
-// rows.
-const largeBatch = 64 << 10
-
 // finish records a transaction that was committed: what the kernel has, which
 // objects are unused, and how verification recognizes the table.
 func (s *state) finish(tx *transaction) error {
@@ -254,4 +250,9 @@ func (s *state) writeDeletions(all []object) {
 			s.link.batch.DeleteCtTimeout(o.name)
 		}
 	}
+}
+
+func (k *Keeper) deleteChain(name string) {
+	k.link.batch.FlushChain(name)
+	k.link.batch.DeleteChain(name)
 }

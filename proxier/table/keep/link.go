@@ -419,3 +419,7 @@ func (m *monitor) listen() (found []notify.Committer, ok bool, err error) {
 	found, err = m.inner.Listen(listenStep)
 	return found, true, err
 }
+
+// largeBatch is the size of a batch whose buffers are not kept: about 1,000
+// rows.
+const largeBatch = 64 << 10

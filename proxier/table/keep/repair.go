@@ -21,28 +21,6 @@ import (
 //
 // After a repair, the next Check verifies everything.
 
-// damage is what a repair found and did not repair yet.
-type damage struct {
-	// sets are those whose rows may be wrong: true for one that had no rows, so
-	// that they need not be read.
-	sets   map[*nft.Set]bool
-	chains bool // chains of owners may be wrong
-}
-
-// rows returns the rows of damaged sets.
-func (d *damage) rows(all []nft.Row) []nft.Row {
-	return slices.DeleteFunc(all, func(r nft.Row) bool { return !d.has(r.Set) })
-}
-
-// has reports whether rows of a set may be wrong.
-func (d *damage) has(set *nft.Set) bool {
-	if d == nil {
-		return false
-	}
-	_, ok := d.sets[set]
-	return ok
-}
-
 // repair repairs damage that verification found. whole reports that only a
 // rewrite repairs it.
 func (k *Keeper) repair(d *Damage) (whole bool, err error) {
@@ -231,11 +209,6 @@ func sameHook(a, b *nft.Hook) bool {
 	policy := *a
 	policy.Drop = b.Drop
 	return policy.Equal(b)
-}
-
-func (k *Keeper) deleteChain(name string) {
-	k.link.batch.FlushChain(name)
-	k.link.batch.DeleteChain(name)
 }
 
 // replaceTimeout writes an object `ct timeout`, and returns the chains that

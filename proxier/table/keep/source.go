@@ -188,3 +188,12 @@ type SyncResult struct {
 	Transactions, Rows int
 	Err                error
 }
+
+// stage is the last stage that a transaction writes.
+type stage uint8
+
+const (
+	stageAll   stage = iota // the change is complete
+	stageFirst              // the content stays the old one
+	stageMost               // the content is the new one
+)

@@ -277,3 +277,25 @@ func (o object) String() string {
 func (o object) compare(p object) int {
 	return cmp.Or(cmp.Compare(o.kind, p.kind), strings.Compare(o.name, p.name))
 }
+
+// damage is what a repair found and did not repair yet.
+type damage struct {
+	// sets are those whose rows may be wrong: true for one that had no rows, so
+	// that they need not be read.
+	sets   map[*nft.Set]bool
+	chains bool // chains of owners may be wrong
+}
+
+// rows returns the rows of damaged sets.
+func (d *damage) rows(all []nft.Row) []nft.Row {
+	return slices.DeleteFunc(all, func(r nft.Row) bool { return !d.has(r.Set) })
+}
+
+// has reports whether rows of a set may be wrong.
+func (d *damage) has(set *nft.Set) bool {
+	if d == nil {
+		return false
+	}
+	_, ok := d.sets[set]
+	return ok
+}

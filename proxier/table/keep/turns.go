@@ -257,49 +257,6 @@ type part struct {
 // cheaper one does not measure the rate.
 const quantum = 1000
 
-// updateInParts writes what changed, in parts, until everything is written or
-// Limits.Time has passed. It writes at least one part.
-func (k *Keeper) updateInParts() error {
-	start, rewrites := time.Now(), k.link.totals.Rewrites
-	turns := k.queue.turns(start, k.limits.Burst, k.cost)
-	for {
-		if err := k.take(k.nextPart(&turns)); err != nil {
-			return err
-		}
-		if k.link.totals.Rewrites != rewrites { // everything is written
-			return nil
-		}
-		if len(turns) == 0 || time.Since(start) >= k.limits.Time {
-			break
-		}
-	}
-	k.failures, k.unsynced = 0, false
-	return k.finishHeld()
-}
-
-// take writes the changes of a part and charges its CPU time, which does not
-// depend on other programs, without the time of a rewrite that follows. What
-// was not written waits again.
-func (k *Keeper) take(p part) error {
-	of := extentOf(p.owners)
-	if p.heavy {
-		of = heavyOwner
-	}
-	rewriting := k.rewriting
-	used, err := ThreadTimeOf(func() error { return k.update(p.owners, of) })
-	k.charge(p, max(0, used-(k.rewriting-rewriting)))
-	for _, o := range p.owners {
-		kept := o.Kept()
-		kept.taken = false
-		if kept.pending && !kept.queued {
-			kept.queued = true
-			k.queue.add(o)
-		}
-	}
-	k.queue.compact()
-	return err
-}
-
 // charge charges the CPU time of a part to the accounts of its owners.
 func (k *Keeper) charge(p part, used time.Duration) {
 	now := time.Now()
@@ -421,4 +378,53 @@ func threadTime() (time.Duration, error) {
 		return 0, fmt.Errorf("CPU time of a thread: %w", err)
 	}
 	return time.Duration(now.Nano()), nil
+}
+
+// Touch records that the content of an owner may have changed.
+func (k *Keeper) Touch(o Owner) {
+	kept := o.Kept()
+	if !kept.pending {
+		kept.touched = time.Now()
+	}
+	if !kept.queued {
+		k.queue.add(o)
+	}
+	kept.queued, kept.pending, k.unsynced = true, true, true
+}
+
+// TouchProgram records that the program, or a row of no owner, changed.
+func (k *Keeper) TouchProgram() { k.programChanged, k.unsynced = true, true }
+
+// retry makes the next contents of owners the wanted ones: of those that are
+// held back until now, and of those that changed. all stands for those that are
+// held back longer, too.
+func (k *Keeper) retry(all bool) {
+	now := time.Now()
+	for o := range k.state.failing {
+		if kept := o.Kept(); kept.HeldBack() && (all || !now.Before(kept.trouble.after)) {
+			k.Touch(o)
+		}
+	}
+	for o := range k.state.failing {
+		if kept := o.Kept(); kept.HeldBack() && kept.pending {
+			k.touchTogether(o)
+		}
+	}
+	for o := range k.state.failing {
+		if kept := o.Kept(); kept.pending {
+			kept.trouble.instead = theWanted
+		}
+	}
+}
+
+// touchTogether touches the owners between which and o rows move. Otherwise one
+// of them would be written without these rows, as if it had not failed, or give
+// them up before the other one is tried again.
+func (k *Keeper) touchTogether(o Owner) {
+	k.source.Together(o, func(other Owner, _ bool) {
+		if !other.Kept().pending {
+			k.Touch(other)
+			k.touchTogether(other)
+		}
+	})
 }

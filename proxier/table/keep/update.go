@@ -114,29 +114,47 @@ func (k *Keeper) bisect(owners []Owner, err error) error {
 	return nil
 }
 
-// rings divides owners into those that must be written together.
-func (k *Keeper) rings(owners []Owner) (rings [][]Owner) {
-	left := make(map[Owner]bool, len(owners))
-	for _, o := range owners {
-		left[o] = true
+// updateInParts writes what changed, in parts, until everything is written or
+// Limits.Time has passed. It writes at least one part.
+func (k *Keeper) updateInParts() error {
+	start, rewrites := time.Now(), k.link.totals.Rewrites
+	turns := k.queue.turns(start, k.limits.Burst, k.cost)
+	for {
+		if err := k.take(k.nextPart(&turns)); err != nil {
+			return err
+		}
+		if k.link.totals.Rewrites != rewrites { // everything is written
+			return nil
+		}
+		if len(turns) == 0 || time.Since(start) >= k.limits.Time {
+			break
+		}
 	}
-	for _, first := range owners {
-		if !left[first] {
-			continue
-		}
-		var ring []Owner
-		take := func(o Owner) {
-			if left[o] {
-				ring, left[o] = append(ring, o), false
-			}
-		}
-		take(first)
-		for i := 0; i < len(ring); i++ {
-			k.source.Together(ring[i], func(other Owner, _ bool) { take(other) })
-		}
-		rings = append(rings, ring)
+	k.failures, k.unsynced = 0, false
+	return k.finishHeld()
+}
+
+// take writes the changes of a part and charges its CPU time, which does not
+// depend on other programs, without the time of a rewrite that follows. What
+// was not written waits again.
+func (k *Keeper) take(p part) error {
+	of := extentOf(p.owners)
+	if p.heavy {
+		of = heavyOwner
 	}
-	return rings
+	rewriting := k.rewriting
+	used, err := ThreadTimeOf(func() error { return k.update(p.owners, of) })
+	k.charge(p, max(0, used-(k.rewriting-rewriting)))
+	for _, o := range p.owners {
+		kept := o.Kept()
+		kept.taken = false
+		if kept.pending && !kept.queued {
+			kept.queued = true
+			k.queue.add(o)
+		}
+	}
+	k.queue.compact()
+	return err
 }
 
 // extentOf returns the extent of an update of light owners.

@@ -159,15 +159,6 @@ func (tx *transaction) changesUse() bool {
 // that compares a table with the kernel, and the next stage, begin with them.
 // An owner that changes meanwhile goes on from there.
 
-// stage is the last stage that a transaction writes.
-type stage uint8
-
-const (
-	stageAll   stage = iota // the change is complete
-	stageFirst              // the content stays the old one
-	stageMost               // the content is the new one
-)
-
 // cut leaves out rows of a change, if it is too large for one transaction. It
 // returns the rows to remove and to add.
 func (tx *transaction) cut(c *Change, before, removed, added []nft.Row) (remove, add []nft.Row) {
