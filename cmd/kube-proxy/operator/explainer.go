@@ -124,6 +124,9 @@ func (f *explainFlags) explain(ctx context.Context, p packet) (*explain.Result, 
 		err = kernel.AddWays(r, q)
 	}
 	if err == nil {
+		err = kernel.AddOthers(r, q)
+	}
+	if err == nil {
 		r.Notes = append(p.notes, r.Notes...)
 	}
 	return r, err

@@ -1,0 +1,133 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
+	"github.com/nftproxy/nftproxy/nft/walk"
+)
+
+// AddOthers adds what the tables of other programs do to the packets of the
+// outcomes, or their answers. If they stop the packets of all outcomes, this is
+// the answer.
+func (k *Kernel) AddOthers(r *Result, q Query) error {
+	if q.Source.IsLoopback() { // the proxy itself connects to the endpoint, from another address
+		return nil
+	}
+	var effects []node.Effect
+	var stops []node.Effect // the first one of each outcome
+	followed := r.Outcomes[:min(len(r.Outcomes), maxWays)]
+	_, err := k.Conn.Snapshot(func() error {
+		effects, stops = nil, nil
+		tables, err := node.Read(k.Conn, k.Table, k)
+		if err != nil {
+			return err
+		}
+		mark, _ := k.Mark(q)
+		for i := range followed {
+			c := k.connection(q, &followed[i])
+			c.Mark = mark
+			found, err := tables.Follow(fmt.Sprintf("%s → %s", q.Source, r.Outcomes[i].reaches(q)), tables.Journeys(&c))
+			if err != nil {
+				return err
+			}
+			for _, e := range found {
+				effects = node.Add(effects, e)
+			}
+			if at := slices.IndexFunc(found, node.Effect.Ends); at >= 0 {
+				stops = append(stops, found[at])
+			}
+		}
+		return nil
+	})
+	r.OtherTables = effects
+	switch {
+	case len(stops) == 0 || err != nil:
+	case len(stops) == len(followed):
+		r.Answer = fmt.Sprintf("%s (OTHER TABLES); nftproxy alone: %s", summary(stops[0]), r.Answer)
+	default:
+		r.Answer += fmt.Sprintf("; other tables stop packets to %d of them", len(stops))
+	}
+	return err
+}
+
+// connection returns the connection of an outcome.
+func (k *Kernel) connection(q Query, o *Outcome) node.Connection {
+	c := node.Connection{
+		Client: netip.AddrPortFrom(q.Source, node.ClientPort), Service: q.Destination, Protocol: uint8(q.Protocol),
+		In: k.arrival(q),
+	}
+	switch o.Action {
+	case ToEndpoint:
+		c.Endpoint = o.Endpoint
+	case Pass:
+		c.Endpoint = q.Destination
+	default:
+		return c
+	}
+	to := c.Endpoint.Addr()
+	if !k.local(to) {
+		c.Out.Name, c.Out.Unknown = k.Interface(to)
+	}
+	if o.Masqueraded {
+		c.Masqueraded, _ = k.NodeSource(to)
+	}
+	return c
+}
+
+// arrival returns the interface on which the packet of a query arrives.
+func (k *Kernel) arrival(q Query) (in walk.Interface) {
+	switch {
+	case q.Interface != "":
+		in.Name = q.Interface
+	case q.From == FromPod:
+		return k.PodInterface(q.Source)
+	case !k.local(q.Source):
+		in.Name, in.Unknown = k.Interface(q.Source)
+	}
+	return in
+}
+
+// local reports whether an address is one of this node.
+func (k *Kernel) local(addr netip.Addr) bool {
+	typ, err := k.RouteType(addr)
+	return typ == unix.RTN_LOCAL && err == nil
+}
+
+// reaches returns where the packet arrives.
+func (o *Outcome) reaches(q Query) netip.AddrPort {
+	if o.Action == ToEndpoint {
+		return o.Endpoint
+	}
+	return q.Destination
+}
+
+// summary describes an effect that ends the way of all packets.
+func summary(e node.Effect) string {
+	switch e.Action {
+	case node.Translates:
+		return "translated by " + e.Table + " before nftproxy can"
+	case node.Untracks:
+		return "not translated, because " + e.Table + " excludes it from connection tracking"
+	}
+	return e.Table + " drops the packet, or its answer"
+}
+
+// others lists what other tables do.
+func (p printer) others(r *Result) {
+	if len(r.OtherTables) == 0 {
+		return
+	}
+	fmt.Fprint(p, "\nOTHER TABLES\n")
+	for i, e := range r.OtherTables {
+		if i == maxListed && !p.wide {
+			fmt.Fprintf(p, "  and %d more: -o wide lists all\n", len(r.OtherTables)-i)
+			return
+		}
+		fmt.Fprintf(p, "  %s\n", e)
+	}
+}
