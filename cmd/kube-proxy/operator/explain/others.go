@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft/walk"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // AddOthers adds what the tables of other programs do to the packets of the
@@ -44,11 +45,11 @@ func (k *Kernel) AddOthers(r *Result, q Query) error {
 		}
 		return nil
 	})
-	r.OtherTables = effects
+	r.OtherTables, r.Stopped = effects, len(stops)
 	switch {
 	case len(stops) == 0 || err != nil:
 	case len(stops) == len(followed):
-		r.Answer = fmt.Sprintf("%s (OTHER TABLES); nftproxy alone: %s", summary(stops[0]), r.Answer)
+		r.Answer = fmt.Sprintf("%s; nftproxy alone: %s", summary(stops[0]), r.Answer)
 	default:
 		r.Answer += fmt.Sprintf("; other tables stop packets to %d of them", len(stops))
 	}
@@ -108,13 +109,18 @@ func (o *Outcome) reaches(q Query) netip.AddrPort {
 
 // summary describes an effect that ends the way of all packets.
 func summary(e node.Effect) string {
+	reason := Reason{Code: ruleset.OtherTable}
+	if e.NetworkPolicy != "" {
+		reason.Code = ruleset.NetworkPolicy
+	}
+	text := e.Table + " drops the packet, or its answer"
 	switch e.Action {
 	case node.Translates:
-		return "translated by " + e.Table + " before nftproxy can"
+		text = e.Table + " translates the packet before nftproxy can"
 	case node.Untracks:
-		return "not translated, because " + e.Table + " excludes it from connection tracking"
+		text = e.Table + " excludes the packet from connection tracking, so nftproxy does not translate it"
 	}
-	return e.Table + " drops the packet, or its answer"
+	return text + reason.CodeText()
 }
 
 // others lists what other tables do.

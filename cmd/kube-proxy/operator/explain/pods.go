@@ -51,8 +51,8 @@ func (k *Kernel) PodAddress() (addr netip.Addr, ok bool, err error) {
 	return addr, err == nil, err
 }
 
-// PodInterface returns the interface of a hypothetical pod of this node: the one
-// of the route to its address, such as a bridge, or else a new one.
+// PodInterface returns the interface of a hypothetical pod of this node: the
+// one of the route to its address, such as a bridge, or else a new one.
 func (k *Kernel) PodInterface(addr netip.Addr) walk.Interface {
 	name, err := k.Interface(addr)
 	uplink, _ := k.Interface(Outside(k.Table.Family))

@@ -41,6 +41,9 @@ type Result struct {
 	// OtherTables are the effects of rules of other programs on the packets of
 	// the outcomes, or their answers.
 	OtherTables []node.Effect `json:"otherTables,omitempty"`
+	// Stopped is the number of outcomes whose packets, or their answers, these
+	// rules certainly stop.
+	Stopped int `json:"stopped,omitempty"`
 	// Notes are further facts, as sentences.
 	Notes []string `json:"notes,omitempty"`
 	// Walk are the rules that the packet reaches, in their order.

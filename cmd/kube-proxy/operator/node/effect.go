@@ -123,11 +123,13 @@ func (e Effect) SameRule(o Effect) bool {
 	return e.Table == o.Table && e.Base == o.Base && e.Chain == o.Chain && e.Rule == o.Rule
 }
 
+const unread = "no program listens to the queue, so the kernel drops"
+
 // verbs describe actions that are certain, and that are not.
 var verbs = map[Action][2]string{
 	Drops:      {"drops", "may drop"},
 	Asks:       {"a program decides about", "a program decides about"},
-	Loses:      {"no program listens to the queue, so the kernel drops", "no program listens to the queue, so the kernel drops"},
+	Loses:      {unread, unread},
 	Translates: {"translates", "may translate"},
 	Untracks:   {"excludes from connection tracking", "may exclude from connection tracking"},
 }

@@ -22,8 +22,8 @@ type Connection struct {
 	In, Out walk.Interface
 	// Mark is the mark that the rules of nftproxy give the first packet.
 	Mark uint32
-	// Masqueraded is the source that the endpoint sees instead of the client. It
-	// is invalid if the rules of nftproxy keep the source.
+	// Masqueraded is the source that the endpoint sees instead of the client.
+	// It is invalid if the rules of nftproxy keep the source.
 	Masqueraded netip.Addr
 }
 
@@ -56,8 +56,8 @@ const (
 )
 
 const (
-	// dnatDone is the priority of the first chains at prerouting and output that
-	// see the endpoint instead of the Service.
+	// dnatDone is the priority of the first chains at prerouting and output
+	// that see the endpoint instead of the Service.
 	dnatDone = nft.PriorityDstNAT
 
 	// snatDone is the priority of the first chains at postrouting that can see

@@ -60,9 +60,9 @@ func Read(conn *nft.Conn, own *nft.Table, host walk.Host) (*Tables, error) {
 		if table.Family != own.Family {
 			continue
 		}
-		rules := walk.Cache(table)
+		rules, name := walk.Cache(table), "legacy table "+table.Family.String()+" "+table.Name
 		for _, c := range table.Base() {
-			t.chains = append(t.chains, chain{c, "legacy table " + table.Family.String() + " " + table.Name, table.Family, rules})
+			t.chains = append(t.chains, chain{c, name, table.Family, rules})
 		}
 	}
 	slices.SortStableFunc(t.chains, func(a, b chain) int {
