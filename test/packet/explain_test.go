@@ -184,12 +184,10 @@ func explained(ctx context.Context, k *explain.Kernel, q explain.Query) (*explai
 	var client socket.Client
 	for deadline := time.Now().Add(differenceTime); ; {
 		r, err := k.Explain(q)
-		if err == nil {
-			err = k.AddOthers(r, q)
-		}
 		if err != nil {
 			return nil, err
 		}
+		k.AddOthers(r, q)
 		desired, err := answer.Explain.AskOne(ctx, &client, q)
 		if errors.Is(err, socket.ErrNoProxy) {
 			return r, nil

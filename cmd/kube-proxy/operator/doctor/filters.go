@@ -111,6 +111,9 @@ func followSamplesOf(
 	k *explain.Kernel, journeys func(*hooks.Tables, *hooks.Connection) []hooks.Journey,
 ) (s survey, err error) {
 	tables, err := hooks.Read(k.Conn, k.Table, k)
+	if err == nil {
+		err = tables.Unseen
+	}
 	if err != nil {
 		return s, err
 	}

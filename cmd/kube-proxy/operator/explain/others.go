@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -12,48 +13,67 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
+// othersTime limits the time in which AddOthers follows packets, after those of
+// the first outcome: tables can have thousands of rules.
+const othersTime = time.Second
+
 // AddOthers adds what the tables of other programs do to the packets of the
 // outcomes, or their answers. If they stop the packets of all outcomes, this is
-// the answer.
-func (k *Kernel) AddOthers(r *Result, q Query) error {
+// the answer. What it cannot find out is a note.
+func (k *Kernel) AddOthers(r *Result, q Query) {
 	if q.Source.IsLoopback() { // the proxy itself connects to the endpoint, from another address
-		return nil
+		return
 	}
-	var effects []node.Effect
 	var stops []node.Effect // the first one of each outcome
-	followed := r.Outcomes[:min(len(r.Outcomes), maxWays)]
-	_, err := k.Conn.Snapshot(func() error {
-		effects, stops = nil, nil
-		tables, err := node.Read(k.Conn, k.Table, k)
-		if err != nil {
-			return err
-		}
-		mark, _ := k.Mark(q)
-		for i := range followed {
-			c := k.connection(q, &followed[i])
-			c.Mark = mark
-			found, err := tables.Follow(fmt.Sprintf("%s → %s", q.Source, r.Outcomes[i].reaches(q)), tables.Journeys(&c))
-			if err != nil {
-				return err
-			}
-			for _, e := range found {
-				effects = node.Add(effects, e)
-			}
-			if at := slices.IndexFunc(found, node.Effect.Ends); at >= 0 {
-				stops = append(stops, found[at])
-			}
-		}
-		return nil
+	_, err := k.Conn.Snapshot(func() (err error) {
+		r.OtherTables = nil
+		stops, err = k.follow(r, q)
+		return err
 	})
-	r.OtherTables, r.Stopped = effects, len(stops)
-	switch {
-	case len(stops) == 0 || err != nil:
-	case len(stops) == len(followed):
+	if err != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("OTHER TABLES is not complete: %v", err))
+	}
+	switch r.Stopped = len(stops); r.Stopped {
+	case 0:
+	case len(r.Outcomes):
 		r.Answer = fmt.Sprintf("%s; nftproxy alone: %s", summary(stops[0]), r.Answer)
 	default:
-		r.Answer += fmt.Sprintf("; other tables stop packets to %d of them", len(stops))
+		r.Answer += fmt.Sprintf("; other tables stop packets to %d of them", r.Stopped)
 	}
-	return err
+}
+
+// follow adds the effects on the packets of the outcomes. It returns those that
+// end their ways, and an error if not all effects are known.
+func (k *Kernel) follow(r *Result, q Query) (stops []node.Effect, err error) {
+	tables, err := node.Read(k.Conn, k.Table, k)
+	if err != nil {
+		return nil, err
+	}
+	mark, _ := k.Mark(q)
+	start := time.Now()
+	for i := range r.Outcomes {
+		if i > 0 && time.Since(start) > othersTime {
+			return stops, fmt.Errorf("it is about %d of %d endpoints, because the tables have many rules", i,
+				len(r.Outcomes))
+		}
+		c := k.connection(q, &r.Outcomes[i])
+		c.Mark = mark
+		to := c.Endpoint
+		if !to.IsValid() {
+			to = c.Service
+		}
+		found, err := tables.Follow(fmt.Sprintf("%s → %s", q.Source, to), tables.Journeys(&c))
+		if err != nil {
+			return stops, err
+		}
+		for _, e := range found {
+			r.OtherTables = node.Add(r.OtherTables, e)
+		}
+		if at := slices.IndexFunc(found, node.Effect.Ends); at >= 0 {
+			stops = append(stops, found[at])
+		}
+	}
+	return stops, tables.Unseen
 }
 
 // connection returns the connection of an outcome.
@@ -97,14 +117,6 @@ func (k *Kernel) arrival(q Query) (in walk.Interface) {
 func (k *Kernel) local(addr netip.Addr) bool {
 	typ, err := k.RouteType(addr)
 	return typ == unix.RTN_LOCAL && err == nil
-}
-
-// reaches returns where the packet arrives.
-func (o *Outcome) reaches(q Query) netip.AddrPort {
-	if o.Action == ToEndpoint {
-		return o.Endpoint
-	}
-	return q.Destination
 }
 
 // summary describes an effect that ends the way of all packets.

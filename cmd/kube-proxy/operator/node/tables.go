@@ -18,6 +18,8 @@ type Tables struct {
 	chains    []chain                 // in the order of the kernel
 	own       map[nft.HookPoint]int32 // the priorities of nat chains of nftproxy
 	listeners listeners
+	// Unseen is why tables of iptables-legacy were not read.
+	Unseen error
 }
 
 // chain is a base chain of another program.
@@ -55,7 +57,8 @@ func Read(conn *nft.Conn, own *nft.Table, host walk.Host) (*Tables, error) {
 			t.chains = append(t.chains, chain{c.Chain, c.Table.String(), family, tables[c.Table.Name]})
 		}
 	}
-	legacy, err := xtables.Read()
+	legacy, unseen := xtables.Read()
+	t.Unseen = unseen
 	for _, table := range legacy {
 		if table.Family != own.Family {
 			continue
@@ -68,7 +71,7 @@ func Read(conn *nft.Conn, own *nft.Table, host walk.Host) (*Tables, error) {
 	slices.SortStableFunc(t.chains, func(a, b chain) int {
 		return cmp.Or(cmp.Compare(a.called(), b.called()), cmp.Compare(a.Hook.Priority, b.Hook.Priority))
 	})
-	return t, err
+	return t, nil
 }
 
 func (c *chain) nat() bool { return c.Hook.Type == nft.ChainTypeNAT }
