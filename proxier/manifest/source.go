@@ -21,6 +21,7 @@ type Source struct {
 	config Config
 	logger klog.Logger
 	watch  *watch
+	reload chan struct{} // has a buffer of one request
 	state  *state
 	now    func() time.Time
 	last   listing   // of the last read that succeeded
@@ -34,7 +35,9 @@ func New(config Config) (*Source, error) {
 	if config.Dir == "" || config.Handler == nil {
 		return nil, errors.New("manifest: Dir and Handler are required")
 	}
-	s := &Source{config: config, watch: newWatch(config.Dir), state: newState(), now: time.Now}
+	s := &Source{
+		config: config, watch: newWatch(config.Dir), reload: make(chan struct{}, 1), state: newState(), now: time.Now,
+	}
 	s.status.Store(&Status{Dir: config.Dir})
 	return s, nil
 }
@@ -55,6 +58,9 @@ func (s *Source) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-s.reload:
+			s.readAgain()
+			continue
 		case <-s.watch.changed:
 		case <-poll.C:
 			if s.unchanged() {

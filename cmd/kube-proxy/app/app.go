@@ -68,6 +68,8 @@ func execute(ctx context.Context, o *config.Options, stdout io.Writer) error {
 		return initNode(o)
 	}
 	setUpMemory(o.Configuration.EnableProfiling)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // also during the start, which it would end
 	s, err := newServer(ctx, o)
 	if err != nil {
 		return err
@@ -77,7 +79,7 @@ func execute(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	if err := setUpNode(o); err != nil {
 		return err
 	}
-	return s.run(ctx)
+	return s.run(ctx, hangups)
 }
 
 // logOptions logs the warnings of the configuration, and all flags in the
