@@ -9,7 +9,7 @@ import (
 )
 
 // Functions of this file decode the names and the rules that were found in a
-// table (see keys.go for rows).
+// table (see rows.go for rows).
 
 // PodsChain is the name of the chain whose rules Pods reads.
 const PodsChain = chainExternalLocal
