@@ -140,8 +140,8 @@ type StickyRule struct {
 	ClientSet uint8
 }
 
-// ParseStickyRule returns the StickyRule that a rule is. ok reports whether it is
-// one.
+// ParseStickyRule returns the StickyRule that a rule is. ok reports whether it
+// is one.
 func ParseStickyRule(rule nft.Rule) (sticky StickyRule, ok bool) {
 	set, ok := clientSetOf(rule.Set())
 	sticky = StickyRule{Endpoint: rule.DNAT(), ClientSet: set}

@@ -291,8 +291,8 @@ func (d *desired) written(c *keep.Commit) []*serviceState {
 }
 
 // maxEarlierClients is the number of clients with session affinity that are
-// taken over from a table that another version wrote. The kernel takes quadratic
-// time to list a set.
+// taken over from a table that another version wrote. The kernel takes
+// quadratic time to list a set.
 const maxEarlierClients = 1 << 17
 
 // Inherit implements keep.Source. It returns the clients of the affinity sets
