@@ -6,6 +6,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// Name is the name under which the binary is this command.
+const Name = "nftproxy"
+
+// exitError is an error with an exit code. Without err, nothing is printed: the
+// output contains the reason.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e exitError) Unwrap() error { return e.err }
+
 // exitMisuse is the exit code of a command line with an error.
 const exitMisuse = 2
 
