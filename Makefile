@@ -145,6 +145,10 @@ programs: # Build the programs of other projects that tests run, unless they are
 	@echo "building nfpm, unless it is up to date"
 	@cd deploy && go tool -n nfpm >/dev/null
 
+.PHONY: steps
+steps: ## List the steps of scripts: PACKAGE=test/packet, proxier/table or another one.
+	@go run ./test/script/steps ./$(PACKAGE)
+
 .PHONY: test-race
 test-race: setup ## Run the tests of the packages with the race detector (root, a C compiler, 5 minutes).
 	CGO_ENABLED=1 go test -race -count=1 ./cmd/... ./conntrack/... ./healthcheck/... ./nft/... \
@@ -221,6 +225,10 @@ $(MODULES:%=lint/%): lint/%:
 .PHONY: bench
 bench: setup ## Run the Go benchmarks (root). BENCH=, BENCHTIME= and COUNT= select what runs.
 	go test -run '^$$' -bench '$(BENCH)' $(if $(filter .,$(BENCH)),-skip Features) -benchtime $(BENCHTIME) -count $(COUNT) ./proxier ./proxier/follow ./proxier/table ./conntrack
+
+.PHONY: figures
+figures: ## Fill the figures of README and BENCHMARKS in from the results of the benchmarks.
+	go test -count=1 ./test/style -run '^TestFigures$$' -update
 
 .PHONY: bench-features
 bench-features: ## Measure the cost of each feature at two sizes (root, ten minutes). PUBLISH=1 keeps the figures, KERNEL=6.1 runs under qemu.

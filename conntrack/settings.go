@@ -35,6 +35,9 @@ type Settings struct {
 // Applied is the result of [Settings.Apply].
 type Applied struct {
 	Changed []ChangedFile
+	// Failed are the settings that stay unset. Each error is one line that
+	// names a remedy.
+	Failed []error
 	// Warning is nil, or the reason why the hash table could not grow. A
 	// small hash table makes lookups slower.
 	Warning error
@@ -64,10 +67,9 @@ const flowsPerBucket = 4
 
 // Apply writes the settings to the kernel's files below root, which is "/"
 // except in tests. It does not write values that are already set, so it
-// needs no privileges if another process has written them. It stops at the
-// first error, which is one line that names a remedy.
-func (s Settings) Apply(root string) (Applied, error) {
-	var done Applied
+// needs no privileges if another process has written them. As kube-proxy
+// v1.37, it never lowers the maximum number of flows.
+func (s Settings) Apply(root string) (done Applied) {
 	limit := s.flowLimit(cpus(root))
 	for _, v := range s.sysctls(limit) {
 		if v.value == 0 {
@@ -75,13 +77,16 @@ func (s Settings) Apply(root string) (Applied, error) {
 		}
 		v.file = filepath.Join(root, sysctlDir, v.file)
 		if err := done.write(v); err != nil {
-			return done, err
+			done.Failed = append(done.Failed, err)
+			if v.atLeast {
+				limit = 0 // the hash table need not grow
+			}
 		}
 	}
 	if limit > 0 {
 		done.growHashTable(filepath.Join(root, hashSizeFile), limit/flowsPerBucket)
 	}
-	return done, nil
+	return done
 }
 
 // flowLimit returns the maximum number of flows for a number of CPUs, or 0 to
@@ -103,6 +108,7 @@ type sysctl struct {
 	file     string
 	value    int
 	disabled string
+	atLeast  bool // reports whether a larger value stays
 }
 
 func (s Settings) sysctls(flowLimit int) []sysctl {
@@ -112,12 +118,12 @@ func (s Settings) sysctls(flowLimit int) []sysctl {
 	}
 	established, closeWait := seconds(s.TCPEstablishedTimeout), seconds(s.TCPCloseWaitTimeout)
 	return []sysctl{
-		{"nf_conntrack_max", flowLimit, "conntrack.maxPerCore: 0"},
-		{"nf_conntrack_tcp_timeout_established", established, "conntrack.tcpEstablishedTimeout: 0s"},
-		{"nf_conntrack_tcp_timeout_close_wait", closeWait, "conntrack.tcpCloseWaitTimeout: 0s"},
-		{"nf_conntrack_tcp_be_liberal", liberal, "conntrack.tcpBeLiberal: false"},
-		{"nf_conntrack_udp_timeout", seconds(s.UDPTimeout), "conntrack.udpTimeout: 0s"},
-		{"nf_conntrack_udp_timeout_stream", seconds(s.UDPStreamTimeout), "conntrack.udpStreamTimeout: 0s"},
+		{"nf_conntrack_max", flowLimit, "conntrack.maxPerCore: 0", true},
+		{"nf_conntrack_tcp_timeout_established", established, "conntrack.tcpEstablishedTimeout: 0s", false},
+		{"nf_conntrack_tcp_timeout_close_wait", closeWait, "conntrack.tcpCloseWaitTimeout: 0s", false},
+		{"nf_conntrack_tcp_be_liberal", liberal, "conntrack.tcpBeLiberal: false", false},
+		{"nf_conntrack_udp_timeout", seconds(s.UDPTimeout), "conntrack.udpTimeout: 0s", false},
+		{"nf_conntrack_udp_timeout_stream", seconds(s.UDPStreamTimeout), "conntrack.udpStreamTimeout: 0s", false},
 	}
 }
 
@@ -130,7 +136,7 @@ func seconds(d time.Duration) int {
 	return max(1, int(d/time.Second))
 }
 
-// write writes a sysctl if its value differs.
+// write writes a sysctl if its value differs, or is too small.
 func (a *Applied) write(v sysctl) error {
 	from, err := readInt(v.file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -139,7 +145,7 @@ func (a *Applied) write(v sysctl) error {
 	if err != nil {
 		return fmt.Errorf("%w; set %s", err, v.disabled)
 	}
-	if from == v.value {
+	if from == v.value || v.atLeast && from > v.value {
 		return nil
 	}
 	if err := writeInt(v.file, v.value); err != nil {

@@ -39,18 +39,18 @@ func applySettings(s *script.Script, args ...string) (string, error) {
 	if err := errors.Join(os.RemoveAll(root), os.CopyFS(root, os.DirFS(s.MkAbs("node")))); err != nil {
 		return "", err
 	}
-	done, err := settings.Apply(root)
+	done := settings.Apply(root)
 	text := describeChanges(done, root)
-	if err != nil {
-		return text, errors.New(strings.ReplaceAll(err.Error(), root, ""))
-	}
 	for _, c := range done.Changed {
 		if got, err := readInt(c.File); got != c.To || err != nil {
 			return text, fmt.Errorf("%s: got %d, %w, want %d", c.File, got, err, c.To)
 		}
 	}
-	if again, err := settings.Apply(root); err != nil || len(again.Changed) > 0 {
-		return text, fmt.Errorf("second call: got %v, %w, want no change", again, err)
+	if again := settings.Apply(root); len(again.Changed) > 0 || len(again.Failed) != len(done.Failed) {
+		return text, fmt.Errorf("second call: got %v, want no change", again)
+	}
+	if err := errors.Join(done.Failed...); err != nil {
+		return text, errors.New(strings.ReplaceAll(err.Error(), root, ""))
 	}
 	return text, nil
 }
@@ -109,28 +109,35 @@ func TestApplyInNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns := nstest.New(t)
-	apply := func(s Settings) (done Applied, err error) {
-		ns.Do(func() { done, err = s.Apply("/") })
-		return done, err
+	apply := func(s Settings) (done Applied) {
+		ns.Do(func() { done = s.Apply("/") })
+		return done
 	}
 	s := Settings{
 		TCPEstablishedTimeout: 1001 * time.Second, TCPCloseWaitTimeout: 1002 * time.Second, TCPBeLiberal: true,
 		UDPTimeout: 1003 * time.Second, UDPStreamTimeout: 1004 * time.Second,
 	}
-	done, err := apply(s)
-	if err != nil || done.Warning != nil || len(done.Changed) != 5 {
-		t.Fatalf("got %+v, %v, want 5 changes", done, err)
+	done := apply(s)
+	if len(done.Failed) > 0 || done.Warning != nil || len(done.Changed) != 5 {
+		t.Fatalf("got %+v, want 5 changes", done)
 	}
 	for _, c := range done.Changed {
 		if got, err := readInt(c.File); err != nil || got == c.To {
 			t.Errorf("%s in the initial namespace: got %d, %v, want another value", c.File, got, err)
 		}
 	}
-	if again, err := apply(s); err != nil || len(again.Changed) > 0 {
-		t.Errorf("second call: got %+v, %v, want no change", again, err)
+	if again := apply(s); len(again.Failed)+len(again.Changed) > 0 {
+		t.Errorf("second call: got %+v, want no change", again)
+	}
+	if done := apply(Settings{MaxPerCore: 1, Min: before - 1}); len(done.Failed)+len(done.Changed) > 0 {
+		t.Errorf("lower limit: got %+v, want no change", done)
 	}
 
-	_, err = apply(Settings{MaxPerCore: 1, Min: before + 1})
+	done = apply(Settings{MaxPerCore: 1, Min: before + 1, UDPTimeout: 1005 * time.Second})
+	if len(done.Changed) != 1 {
+		t.Errorf("got changes %v, want 1 beside the limit that cannot be written", done.Changed)
+	}
+	err = errors.Join(done.Failed...)
 	want := "; the current value is " + strconv.Itoa(before) + ": run kube-proxy --init-only in a privileged " +
 		"init container with the host's network, or set conntrack.maxPerCore: 0"
 	if err == nil || !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "\n") ||

@@ -30,7 +30,8 @@ type Config struct {
 	// (feature gate AllowServiceExternalIPs=false, KEP-5707).
 	IgnoreExternalIPs bool
 	// OwnPorts are the addresses and TCP ports on which this process listens.
-	// On an address of this node, they have priority over external IPs.
+	// They have priority over NodePorts and, on an address of this node, over
+	// external IPs.
 	OwnPorts []netip.AddrPort
 	// NoHash reports whether the kernel has no nft_hash. Then Services that
 	// hash the addresses of clients select endpoints at random.
@@ -49,6 +50,9 @@ type Config struct {
 	// Otherwise an endpoint that moves from one EndpointSlice to another can be
 	// absent from both in a sync.
 	ExplicitSync bool
+	// NodeOptional makes the node eligible for the traffic of load balancers
+	// until the source has a Node object.
+	NodeOptional bool
 	// Events receives warnings about objects, which are also logged. nil means
 	// that they are only logged.
 	Events cluster.EventRecorder

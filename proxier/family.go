@@ -95,25 +95,13 @@ func signal(to chan<- struct{}) {
 	}
 }
 
-// Committed implements table.Observer.
-func (all *families) Committed(c *table.Commit) { all.of(c.Family).followers.Committed(c) }
-
-// Refused implements table.Observer.
-func (all *families) Refused(r table.Refusal) { all.of(r.Family).followers.Refused(r) }
-
-// Repaired implements table.Observer.
-func (all *families) Repaired(f nft.Family, d *keep.Damage) { all.of(f).followers.Repaired(f, d) }
-
-// Blamed implements table.Observer.
-func (all *families) Blamed(f nft.Family, processes []string) {
-	all.of(f).followers.Blamed(f, processes)
-}
-
-// Synced implements table.Observer.
-func (all *families) Synced(r keep.SyncResult) {
-	f := all.of(r.Family)
-	f.followers.Synced(r)
-	f.ended(r)
+// observe is the table.Observer.
+func (all *families) observe(of nft.Family, e table.Event) {
+	f := all.of(of)
+	f.followers.Observe(of, e)
+	if r, ok := e.(keep.SyncResult); ok {
+		f.ended(r)
+	}
 }
 
 // ended records a sync.

@@ -40,7 +40,7 @@ func BenchmarkHostileEndpoints(b *testing.B) {
 					Service: svc, Port: port, Frontends: ruleset.FrontendsOf(nft.IPv4, svc, port),
 				}})
 			}
-			p.followers.Committed(commit)
+			p.followers.Observe(nft.IPv4, commit)
 			name := translate.SliceName{Namespace: svc.Name.Namespace, Name: "slice"}
 			slice := &translate.EndpointSlice{Name: name, Service: svc.Name, Family: nft.IPv4}
 			for i := range size.endpoints {
@@ -61,7 +61,7 @@ func BenchmarkHostileEndpoints(b *testing.B) {
 					p.SetService(&translate.Service{Name: other.Name, Service: other})
 					change = max(change, time.Since(began))
 					began = time.Now()
-					p.followers.Committed(&table.Commit{Family: nft.IPv4})
+					p.followers.Observe(nft.IPv4, &table.Commit{Family: nft.IPv4})
 					committed = max(committed, time.Since(began))
 					peak = max(peak, heapObjects()-before)
 				}

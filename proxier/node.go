@@ -28,7 +28,9 @@ type nodeTracker struct {
 }
 
 func newNodeTracker(config *Config) *nodeTracker {
-	return &nodeTracker{config: config, node: cluster.Node{Name: config.NodeName, IPs: config.NodeIPs}}
+	t := &nodeTracker{config: config, node: cluster.Node{Name: config.NodeName, IPs: config.NodeIPs}}
+	t.eligible.Store(config.NodeOptional)
+	return t
 }
 
 // current returns the present state of the node.

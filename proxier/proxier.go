@@ -87,7 +87,8 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 	p.tracker = newTracker(p.config, p.events, p.metrics, families...)
 	p.unsynced.Store(int32(len(families)))
 	tables, err := table.New(table.Config{
-		Rules: config.Rules, OwnPorts: config.OwnPorts, Events: p.events, Observer: &p.families, Open: config.open,
+		Rules: config.Rules, OwnPorts: config.OwnPorts, Events: p.events, Observer: p.families.observe,
+		Open: config.open,
 	}, families...)
 	if err != nil {
 		return nil, err

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,7 +28,9 @@ func TestMain(m *testing.M) {
 // TestScripts runs the scripts about the programs kube-proxy and nftproxy,
 // which exec finds. Each has a node with two addresses. $CLUSTER is a directory
 // with manifests of a few Services. The step until COMMAND repeats a command of
-// the shell until it succeeds, listen ADDRESS:PORT occupies a port.
+// the shell until it succeeds, listen ADDRESS:PORT occupies a port, and get
+// ADDRESS:PORT PATH TEXT asks for a page until its status and text contain
+// TEXT.
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Namespace: true, Setup: func(e *script.Env) (map[string]script.Command, error) {
 		tabletest.NewNode(e.T)
@@ -45,7 +50,7 @@ func TestScripts(t *testing.T) {
 		// The tests also run on kernels older than the program supports.
 		e.Setenv("KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK", "1")
 		return script.Steps(map[string]any{
-			"until": until,
+			"until": until, "get": get,
 			"listen": func(at string) error {
 				l, err := net.Listen("tcp4", at)
 				if err == nil {
@@ -55,6 +60,30 @@ func TestScripts(t *testing.T) {
 			},
 		}), err
 	}})
+}
+
+// get asks for a page until the answer contains a text. It connects in the
+// thread of the script.
+func get(at, path, text string) (answer string, err error) {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if answer, err = page(at, path); err == nil && strings.Contains(answer, text) {
+			return answer, nil
+		}
+	}
+	return "", fmt.Errorf("got %q, %w, want %s", answer, err, text)
+}
+
+func page(at, path string) (string, error) {
+	conn, err := net.Dial("tcp", at)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.0\r\n\r\n", path); err != nil {
+		return "", err
+	}
+	answer, err := io.ReadAll(conn)
+	return string(answer), err
 }
 
 // until repeats a command of the shell until it succeeds.

@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
+
+	"github.com/google/nftables/expr"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -27,15 +30,39 @@ func (w *Walk) extension(p *Path, e *nft.Extension) {
 	w.decide(p, matches, reason)
 }
 
+// translations are the names of expressions, and of targets of iptables, that
+// translate or redirect packets.
+var translations = []string{"redir", "tproxy", "DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP", "TPROXY"}
+
+// Translates reports whether a rule can translate or redirect a packet.
+func Translates(r nft.Rule) bool {
+	return slices.ContainsFunc(r.Expressions, func(e expr.Any) bool {
+		switch e := e.(type) {
+		case *expr.NAT, *expr.Masq:
+			return true
+		case *nft.Extension:
+			return slices.Contains(translations, e.Name)
+		case *nft.UnknownExpression:
+			return slices.Contains(translations, e.Name)
+		}
+		return false
+	})
+}
+
 // undecoded runs an expression, or a target of iptables, of which only the name
 // is decoded.
 func (w *Walk) undecoded(p *Path, name string, reason error) {
+	if slices.Contains(translations, name) {
+		p.finish(Accepted)
+		p.doubt(reason)
+		return
+	}
 	switch name {
 	case "REJECT":
 		p.finish(Rejected)
 	case "NFQUEUE", "queue":
 		p.finish(Queued)
-	case "redir", "tproxy", "fwd", "synproxy", "DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP", "TPROXY":
+	case "fwd", "synproxy":
 		p.finish(Accepted)
 		p.doubt(reason)
 	case "MARK", "CONNMARK":

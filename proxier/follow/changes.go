@@ -34,6 +34,23 @@ type changes struct {
 	last []history.Entry // of the last sync that has any
 }
 
+// observe records an event that is no commit.
+func (h *changes) observe(of nft.Family, e table.Event) {
+	switch e := e.(type) {
+	case table.Refusal: // with the cause and duration of the sync, which follow
+		h.entries = append(h.entries, history.Entry{
+			Kind: history.Refusal, Service: e.Service, Port: e.Port.Name, Protocol: e.Port.Protocol,
+			Reason: e.Why.Error(),
+		})
+	case *keep.Damage:
+		h.log.Record(&history.Entry{
+			Time: time.Now(), Family: of, Kind: history.Repair, Cause: history.ByRepair, Reason: e.Error(),
+		})
+	case keep.SyncResult:
+		h.synced(e)
+	}
+}
+
 // committed compares the plans of a commit.
 func (h *changes) committed(c *table.Commit) {
 	if c.Whole {
@@ -57,13 +74,6 @@ func (h *changes) committed(c *table.Commit) {
 		}
 	}
 	h.began = h.began || c.Whole
-}
-
-// refused records a refusal, with the cause and duration of the sync.
-func (h *changes) refused(r table.Refusal) {
-	h.entries = append(h.entries, history.Entry{
-		Kind: history.Refusal, Service: r.Service, Port: r.Port.Name, Protocol: r.Port.Protocol, Reason: r.Why.Error(),
-	})
 }
 
 // synced records the sync that ended.
@@ -118,13 +128,6 @@ func causeOf(kind history.Kind, r keep.SyncResult) history.Cause {
 var causes = map[keep.RewriteCause]history.Cause{
 	keep.RewriteStart: history.ByRestart, keep.RewriteNode: history.ByNode, keep.RewriteFailure: history.ByFailure,
 	keep.RewriteDamage: history.ByRepair,
-}
-
-// repaired records a repair of rows.
-func (h *changes) repaired(f nft.Family, d *keep.Damage) {
-	h.log.Record(&history.Entry{
-		Time: time.Now(), Family: f, Kind: history.Repair, Cause: history.ByRepair, Reason: d.Error(),
-	})
 }
 
 // compare enters into e what changed. It returns false if that is nothing that

@@ -111,29 +111,19 @@ func (f *Followers) add(one follower, families ...nft.Family) {
 	}
 }
 
-// Committed passes a commit to the followers of its family. It is called as
-// table.Observer specifies.
-func (f *Followers) Committed(c *table.Commit) {
-	for _, one := range f.following[c.Family] {
-		one.committed(c)
+// Observe is the table.Observer. It passes commits to the followers of a
+// family, and everything to the history.
+func (f *Followers) Observe(of nft.Family, e table.Event) {
+	switch e := e.(type) {
+	case *table.Commit:
+		for _, one := range f.following[of] {
+			one.committed(e)
+		}
+	case keep.Blame:
+		f.history.Blame(of, e...)
+	default:
+		f.changes[of].observe(of, e)
 	}
-}
-
-// Refused, Synced, Repaired and Blamed pass on what happened to a table. They
-// are called as table.Observer specifies.
-func (f *Followers) Refused(r table.Refusal) { f.changes[r.Family].refused(r) }
-
-// Synced is described at Refused.
-func (f *Followers) Synced(r keep.SyncResult) { f.changes[r.Family].synced(r) }
-
-// Repaired is described at Refused.
-func (f *Followers) Repaired(family nft.Family, d *keep.Damage) {
-	f.changes[family].repaired(family, d)
-}
-
-// Blamed is described at Refused.
-func (f *Followers) Blamed(family nft.Family, processes []string) {
-	f.history.Blame(family, processes...)
 }
 
 // LastChanges returns the first entries of the history about the last sync of a

@@ -52,13 +52,13 @@ func (h *healthChecks) committed(c *table.Commit) {
 		h.server.SetAddrs(addrs)
 	}
 	for _, s := range c.Services {
-		if s.Service == nil || s.Service.HealthCheckNodePort == 0 {
+		if s.HealthCheckNodePort == 0 {
 			h.server.DeleteService(s.Name.Namespace, s.Name.Name)
 			continue
 		}
 		h.server.SetService(healthcheck.Service{
 			Namespace: s.Name.Namespace, Name: s.Name.Name,
-			Port: s.Service.HealthCheckNodePort, LocalEndpoints: s.ReadyEndpoints,
+			Port: s.HealthCheckNodePort, LocalEndpoints: s.ReadyEndpoints,
 		})
 	}
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/metric"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
-	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
@@ -120,7 +119,7 @@ func (s *story) start(nodePorts string, count ...string) error {
 		}
 		all = append(all, counted)
 	}
-	config := table.Config{Rules: rules, Events: new(tabletest.Events), Observer: observer(all)}
+	config := table.Config{Rules: rules, Events: new(tabletest.Events), Observer: observe(all)}
 	tables, err := table.New(config, nft.IPv4)
 	if err != nil {
 		return err
@@ -130,19 +129,16 @@ func (s *story) start(nodePorts string, count ...string) error {
 	return s.table.Setup()
 }
 
-// observer passes commits to followers.
-type observer []follower
-
-func (o observer) Committed(c *table.Commit) {
-	for _, one := range o {
-		one.committed(c)
+// observe returns an observer that passes commits to followers.
+func observe(all []follower) table.Observer {
+	return func(_ nft.Family, e table.Event) {
+		if c, ok := e.(*table.Commit); ok {
+			for _, one := range all {
+				one.committed(c)
+			}
+		}
 	}
 }
-
-func (observer) Refused(table.Refusal)             {}
-func (observer) Synced(keep.SyncResult)            {}
-func (observer) Repaired(nft.Family, *keep.Damage) {}
-func (observer) Blamed(nft.Family, []string)       {}
 
 // apply passes the Services of a file.
 func (s *story) apply(sc *script.Script, file string) error {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/metrics"
 
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 )
@@ -27,7 +30,11 @@ var errListFirst = errors.New("watches begin after a list")
 func (k kind[N, V, O]) listWatcher(client *apiclient.Client) cache.ListerWatcher {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			body, err := k.request(client, o).UseProtobufAsDefault().Stream(ctx)
+			request, begin := k.request(client, o).UseProtobufAsDefault(), time.Now()
+			defer func() { // client-go does not observe streams
+				metrics.RequestLatency.Observe(ctx, http.MethodGet, *request.URL(), time.Since(begin))
+			}()
+			body, err := request.Stream(ctx)
 			if err != nil {
 				return nil, err
 			}

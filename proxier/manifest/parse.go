@@ -19,6 +19,7 @@ import (
 // Warnings of this package. Package admission has the warnings about Services.
 const (
 	warnSkippedKind = "Skipped an object of an unsupported kind"
+	warnEndpoints   = "Skipped an Endpoints object, which is not served: define an EndpointSlice"
 	warnNoService   = "Skipped an EndpointSlice without the label " + discoveryv1.LabelServiceName
 )
 
@@ -87,7 +88,11 @@ func (p *parsed) parseValue(decoder runtime.Decoder, value []byte, implied *sche
 			p.addProblem(item, id.String(), err)
 			return
 		}
-		p.addWarning(item, oneLine(id.APIVersion)+" "+id.String(), warnSkippedKind)
+		text := warnSkippedKind
+		if *gvk == corev1.SchemeGroupVersion.WithKind("Endpoints") {
+			text = warnEndpoints
+		}
+		p.addWarning(item, oneLine(id.APIVersion)+" "+id.String(), text)
 		return
 	case err != nil:
 		for _, err := range decodeErrors(err) {

@@ -43,14 +43,18 @@ type problem struct {
 }
 
 // Error returns "web.yaml:12: document 3: Service default/web:
-// spec.ports[0].port: Invalid …".
+// spec.ports[0].port: Invalid …", in one line.
 func (p problem) Error() string {
 	at := p.place.String()
 	if p.place.line > 0 {
 		at = fmt.Sprintf("%s:%d%s", p.place.file, p.place.line, strings.TrimPrefix(at, p.place.file))
 	}
-	return at + ": " + p.text()
+	return quotable(at + ": " + p.text())
 }
+
+// quotable returns a text in one line: klog quotes control characters, unless a
+// text has several lines.
+func quotable(text string) string { return strings.ReplaceAll(text, "\n", " ") }
 
 // text returns the problem without its place.
 func (p problem) text() string {
@@ -95,12 +99,12 @@ func (f file) logSince(before file, logger klog.Logger) {
 	}
 	logProblems(logger, message, f.problems, before.problems)
 	if len(before.problems) > 0 && len(f.problems) == 0 {
-		logger.Info("Manifest is valid again", "file", f.name)
+		logger.Info("Manifest is valid again", "file", quotable(f.name))
 	}
 	// The places of warnings change when a preceding document changes.
 	withoutPlace := func(w warning) [2]string { return [2]string{w.subject, w.text} }
 	for _, w := range unseen(f.active.warnings, before.active.warnings, withoutPlace) {
-		logger.Info(w.text, "object", w.subject, "file", w.file, "line", w.line)
+		logger.Info(w.text, "object", w.subject, "file", quotable(w.file), "line", w.line)
 	}
 }
 

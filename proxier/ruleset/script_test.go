@@ -28,7 +28,7 @@ func TestScripts(t *testing.T) {
 			"node": s.setNode, "candidates": s.candidates, "usable": s.usable, "unused": s.unused,
 			"arrange": s.arrange, "share": s.share, "size": s.size, "nodeport-addresses": s.nodePortAddresses,
 			"program": s.program, "sources": s.sources, "reach": s.reach, "affinity-chains": s.affinityChains,
-			"lack": s.lack, "last-good": s.lastGood,
+			"lack": s.lack, "remainder": s.remainder,
 		}), nil
 	}})
 }
@@ -109,9 +109,9 @@ func (s *story) lack(args ...string) string {
 	return strings.TrimSuffix(fmt.Sprintf("%s %s: %s | %s", l.Of, l.Reason, l.Short, l.Text), " | ")
 }
 
-// lastGood returns what is left of a plan if another one cannot be written:
+// remainder returns the remainder of a plan if another one cannot be written:
 // BEFORE… to WANTED…, with the fields of planFrom, or none.
-func (s *story) lastGood(words ...string) string {
+func (s *story) remainder(words ...string) string {
 	at := slices.Index(words, "to")
 	before := s.planFrom(words[:at])
 	if before != nil {
@@ -121,7 +121,7 @@ func (s *story) lastGood(words ...string) string {
 			}
 		}
 	}
-	p := LastGood(before, s.planFrom(words[at+1:]))
+	p := Remainder(before, s.planFrom(words[at+1:]))
 	if p == nil {
 		return "none"
 	}

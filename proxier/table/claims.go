@@ -2,7 +2,6 @@ package table
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
@@ -18,8 +17,9 @@ import (
 // and port. If the age of a Service is not known, because no API server created
 // it, the service port wins that claimed the frontend first (see keepOwners).
 // The other service ports wait. When the owner releases the frontend, the best
-// of them becomes the owner. An external IP or a LoadBalancer IP that is an
-// address of this node can be taken by a NodePort (see nodeClaims).
+// of them becomes the owner. A health-check NodePort claims its port like a
+// NodePort. An external IP or a LoadBalancer IP that is an address of this node
+// can be taken by a NodePort (see nodeClaims).
 type claims struct {
 	node    nodeClaims
 	owners  map[ruleset.Frontend]claim
@@ -43,9 +43,7 @@ type marker func(*serviceState)
 
 func newClaims(own []netip.AddrPort) claims {
 	return claims{
-		node: nodeClaims{
-			own: own, checks: make(map[uint16]*serviceState), claimed: make(map[ruleset.Frontend][]netip.Addr),
-		},
+		node:     nodeClaims{own: own, claimed: make(map[ruleset.Frontend][]netip.Addr)},
 		owners:   make(map[ruleset.Frontend]claim),
 		waiting:  make(map[ruleset.Frontend][]claim),
 		changed:  make(map[*serviceState]struct{}),
@@ -56,10 +54,21 @@ func newClaims(own []netip.AddrPort) claims {
 // owner returns the service port that owns a frontend, nil if none does.
 func (c *claims) owner(f ruleset.Frontend) *portState {
 	o := c.owners[f]
-	if _, taken := c.takenByNode(f, o.kind); taken {
+	if _, taken := c.takenByNode(f, o.kind); taken || o.port != nil && o.port.check {
 		return nil
 	}
 	return o.port
+}
+
+// checkTaken returns what the health-check NodePort of a Service belongs to. ok
+// is false if the Service owns it, or has none.
+func (c *claims) checkTaken(s *serviceState) (by holder, ok bool) {
+	if s.check == nil || len(s.check.wants) == 0 {
+		return holder{}, false
+	}
+	f := s.check.wants[0].Frontend
+	by = c.holder(f)
+	return by, by.service == nil || c.owners[f].port != s.check
 }
 
 // Holder returns the Service that owns a frontend, unless no Service claims it.
@@ -208,10 +217,10 @@ func (c *claims) prefer(f ruleset.Frontend, is func(*portState) bool, mark marke
 // nodeClaims is the part of claims about the addresses of this node. On them
 // the NodePorts and health-check NodePorts of all Services, and the ports of
 // the proxy itself, have priority over external IPs and LoadBalancer IPs.
-// Otherwise a user who may create a Service could take over those ports.
+// Otherwise a user who may create a Service could take over those ports. The
+// ports of the proxy also have priority over NodePorts (kubernetes#63617).
 type nodeClaims struct {
-	own    []netip.AddrPort         // see Config.OwnPorts
-	checks map[uint16]*serviceState // by health-check NodePort
+	own []netip.AddrPort // see Config.OwnPorts
 	// addrs are the addresses of this node, and whether NodePorts listen there.
 	addrs map[netip.Addr]bool
 	// claimed are the addresses of this node at which a service port claims the
@@ -230,36 +239,48 @@ type holder struct {
 	text    string        // namespace/name:port, or a description of the port
 }
 
+// isOwn reports whether the proxy itself listens at a frontend. On loopback
+// addresses, NodePorts listen where no other program does (see package
+// localhost).
+func (n *nodeClaims) isOwn(f ruleset.Frontend) bool {
+	return f.Proto == cluster.TCP && slices.ContainsFunc(n.own, func(own netip.AddrPort) bool {
+		at := own.Addr()
+		here := at == f.Addr || f.IsNodePort() && n.addrs[at] && !at.IsLoopback()
+		return own.Port() == f.Port && (here || at.IsUnspecified())
+	})
+}
+
 // takenByNode returns what takes a frontend of a kind from all service ports
 // that claim it. ok is false if they keep it.
 func (c *claims) takenByNode(f ruleset.Frontend, kind ruleset.AddressKind) (by holder, ok bool) {
-	if f.IsNodePort() || kind == ruleset.ClusterIP {
+	if kind == ruleset.ClusterIP {
 		return holder{}, false
 	}
 	listens, local := c.node.addrs[f.Addr]
-	if !local {
-		return holder{}, false
-	}
-	if f.Proto == cluster.TCP && slices.ContainsFunc(c.node.own, func(own netip.AddrPort) bool {
-		return own.Port() == f.Port && (own.Addr().IsUnspecified() || own.Addr() == f.Addr)
-	}) {
+	if (local || f.IsNodePort()) && c.node.isOwn(f) {
 		return holder{nil, "the proxy itself"}, true
 	}
-	if !listens {
+	atPort := nodePort(f)
+	o, claimed := c.owners[atPort]
+	if !listens || !claimed || c.node.isOwn(atPort) {
 		return holder{}, false
 	}
-	if s := c.node.checks[f.Port]; s != nil && f.Proto == cluster.TCP {
-		return holder{s, fmt.Sprintf("the health check of %s", s.name)}, true
+	text := o.port.String()
+	if !o.port.check {
+		text = "the NodePort of " + text
 	}
-	if o, ok := c.owners[nodePort(f)]; ok {
-		return holder{o.port.service, fmt.Sprintf("the NodePort of %s", o.port.String())}, true
-	}
-	return holder{}, false
+	return holder{o.port.service, text}, true
 }
 
 // taken returns the frontends that this node takes, and their best claims.
 func (c *claims) taken() iter.Seq2[ruleset.Frontend, claim] {
 	return func(yield func(ruleset.Frontend, claim) bool) {
+		for _, own := range c.node.own {
+			f := ruleset.Frontend{Port: own.Port(), Proto: cluster.TCP}
+			if o, claimed := c.owners[f]; claimed && c.node.isOwn(f) && !yield(f, o) {
+				return
+			}
+		}
 		for at, addrs := range c.node.claimed {
 			for _, addr := range addrs {
 				f := ruleset.Frontend{Addr: addr, Port: at.Port, Proto: at.Proto}
@@ -276,13 +297,11 @@ func (c *claims) taken() iter.Seq2[ruleset.Frontend, claim] {
 func (c *claims) addToNode(f ruleset.Frontend, kind ruleset.AddressKind, mark marker) {
 	if f.IsNodePort() {
 		c.nodePortChanged(f, mark)
-		return
-	}
-	if _, local := c.node.addrs[f.Addr]; local {
+	} else if _, local := c.node.addrs[f.Addr]; local {
 		c.node.claimed[nodePort(f)] = append(c.node.claimed[nodePort(f)], f.Addr)
-		if _, taken := c.takenByNode(f, kind); taken {
-			c.reassigned(c.owners[f].port.service, mark)
-		}
+	}
+	if _, taken := c.takenByNode(f, kind); taken {
+		c.reassigned(c.owners[f].port.service, mark)
 	}
 }
 
@@ -307,23 +326,6 @@ func (c *claims) deleteFromNode(f ruleset.Frontend, mark marker) {
 func (c *claims) nodePortChanged(f ruleset.Frontend, mark marker) {
 	for _, addr := range c.node.claimed[f] {
 		c.reassigned(c.owners[ruleset.Frontend{Addr: addr, Port: f.Port, Proto: f.Proto}].port.service, mark)
-	}
-}
-
-// setCheck sets the health-check NodePort of a Service, from one port to
-// another. 0 stands for none.
-func (c *claims) setCheck(s *serviceState, from, to uint16, mark marker) {
-	if from == to {
-		return
-	}
-	if c.node.checks[from] == s {
-		delete(c.node.checks, from)
-	}
-	if to != 0 {
-		c.node.checks[to] = s
-	}
-	for _, port := range []uint16{from, to} {
-		c.nodePortChanged(ruleset.Frontend{Port: port, Proto: cluster.TCP}, mark)
 	}
 }
 
@@ -353,6 +355,13 @@ func (c *claims) setNodeAddrs(addrs, nodePorts []netip.Addr, mark marker) {
 			c.reassigned(o.port.service, mark)
 		}
 	}
+	for _, own := range c.node.own { // it can have become the owner of a NodePort
+		f := ruleset.Frontend{Port: own.Port(), Proto: cluster.TCP}
+		if o, claimed := c.owners[f]; claimed {
+			c.reassigned(o.port.service, mark)
+			c.nodePortChanged(f, mark)
+		}
+	}
 }
 
 // conflicts are the frontends that a Service claims without owning them, by the
@@ -363,5 +372,6 @@ type conflicts map[cluster.ServiceName]conflict
 type conflict struct {
 	n int
 	ruleset.Frontend
-	loser, holder string
+	loser  *portState
+	holder string
 }

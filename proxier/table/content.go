@@ -1,8 +1,6 @@
 package table
 
 import (
-	"slices"
-
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
@@ -31,21 +29,4 @@ func planOf(c keep.Content) *ruleset.Plan {
 		return nil
 	}
 	return c.(content).Plan
-}
-
-// stays are the frontends in the kernel of service ports that stay the same in
-// this sync. Other service ports that own them now must wait: the kernel
-// accepts an equal row, and it would be lost when the former owner gives up its
-// own.
-type stays map[ruleset.Frontend]*portState
-
-// without returns the frontends that no other service port keeps.
-func (s stays) without(all []ruleset.ServedFrontend, p *portState) []ruleset.ServedFrontend {
-	if len(s) == 0 {
-		return all
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(f ruleset.ServedFrontend) bool {
-		by := s[f.Frontend]
-		return by != nil && by != p
-	})
 }

@@ -33,12 +33,9 @@ type desired struct {
 	growing    map[*namespace]struct{} // whose Services get more of the budget
 	// ejections are those of service ports, each sorted by endpoint.
 	ejections map[*portState][]cluster.Ejection
-	// released are the frontends that the kernel has for a service port that
-	// does not own them any more. It is not written yet.
-	released map[ruleset.Frontend]*portState
-	// staged are the frontends of which the kernel may have rows for a service
-	// port, because a large change of it is under way.
-	staged map[ruleset.Frontend]*portState
+	// holders are the service ports for which the kernel has rows of frontends
+	// that move (see hold).
+	holders map[ruleset.Frontend]*portState
 }
 
 func newDesired(f nft.Family, config ruleset.Config, ownPorts []netip.AddrPort) desired {
@@ -59,8 +56,7 @@ func newDesired(f nft.Family, config ruleset.Config, ownPorts []netip.AddrPort) 
 		emptied:    make(map[*namespace]struct{}),
 		growing:    make(map[*namespace]struct{}),
 		ejections:  make(map[*portState][]cluster.Ejection),
-		released:   make(map[ruleset.Frontend]*portState),
-		staged:     make(map[ruleset.Frontend]*portState),
+		holders:    make(map[ruleset.Frontend]*portState),
 	}
 }
 
@@ -93,6 +89,7 @@ func (d *desired) setService(svc *cluster.Service) {
 	budget := d.budget(s)
 	d.reduce(s, d.share(s, budget), budget)
 	d.setPorts(s)
+	d.setCheck(s)
 	if svc.NoEject {
 		for _, p := range s.ports {
 			delete(d.ejections, p)
@@ -107,6 +104,10 @@ func (d *desired) deleteService(name cluster.ServiceName) {
 		return
 	}
 	d.removePorts(s, func(*portState) bool { return true })
+	if s.check != nil {
+		d.giveUp(s.check)
+		s.check = nil
+	}
 	d.served--
 	d.setSpec(s, nil)
 	s.reduced = nil
@@ -115,13 +116,6 @@ func (d *desired) deleteService(name cluster.ServiceName) {
 }
 
 func (d *desired) setSpec(s *serviceState, spec *cluster.Service) {
-	check := func(svc *cluster.Service) uint16 {
-		if svc == nil {
-			return 0
-		}
-		return svc.HealthCheckNodePort
-	}
-	d.claims.setCheck(s, check(s.spec), check(spec), d.markDirty)
 	s.namespace.place(s, spec)
 	s.spec = spec
 }
@@ -138,13 +132,7 @@ func (d *desired) service(name cluster.ServiceName) *serviceState {
 }
 
 func (d *desired) markDirty(s *serviceState) {
-	d.fresh[s] = struct{}{}
-	d.writeAgain(s)
-}
-
-// writeAgain makes the next transaction write a Service, which did not change.
-func (d *desired) writeAgain(s *serviceState) {
-	d.dirty[s] = struct{}{}
+	d.fresh[s], d.dirty[s] = struct{}{}, struct{}{}
 	if len(s.ports) == 0 {
 		d.portless[s] = struct{}{}
 	}
@@ -225,6 +213,21 @@ func (d *desired) setPorts(s *serviceState) {
 	}
 }
 
+// setCheck makes the claim of the health-check NodePort of s equal to its spec.
+func (d *desired) setCheck(s *serviceState) {
+	var wants []ruleset.ServedFrontend
+	if port := s.spec.HealthCheckNodePort; port != 0 {
+		at := ruleset.Frontend{Port: port, Proto: cluster.TCP}
+		wants = []ruleset.ServedFrontend{{Frontend: at, Kind: ruleset.NodePort}}
+		if s.check == nil {
+			s.check = &portState{service: s, check: true}
+		}
+	}
+	if s.check != nil {
+		d.claimFrontends(s.check, cluster.ServicePort{}, wants)
+	}
+}
+
 // newTag returns a tag that no service port has. All are small, because numbers
 // are.
 func (d *desired) newTag() uint32 {
@@ -244,24 +247,27 @@ func (d *desired) removePorts(s *serviceState, which func(*portState) bool) {
 		if p.removed || !which(p) {
 			continue
 		}
-		for _, w := range p.wants {
-			d.claims.release(w.Frontend, p, d.markDirty)
-		}
-		p.wants, p.removed = nil, true
+		d.giveUp(p)
+		p.removed = true
 		delete(d.ejections, p)
 	}
+}
+
+// giveUp releases all frontends of a service port.
+func (d *desired) giveUp(p *portState) {
+	for _, w := range p.wants {
+		d.claims.release(w.Frontend, p, d.markDirty)
+	}
+	p.wants = nil
 }
 
 // claimFrontends claims the frontends of a service port, and releases those
 // that it no longer has.
 func (d *desired) claimFrontends(p *portState, port cluster.ServicePort, wants []ruleset.ServedFrontend) {
-	before := p.wants
 	if !p.created.Equal(p.service.spec.Created) { // the age is part of the claim
-		for _, w := range before {
-			d.claims.release(w.Frontend, p, d.markDirty)
-		}
-		before = nil
+		d.giveUp(p)
 	}
+	before := p.wants
 	p.created, p.port, p.wants = p.service.spec.Created, port, wants
 	for _, w := range without(before, wants) {
 		d.claims.release(w.Frontend, p, d.markDirty)
@@ -286,22 +292,6 @@ func without(a, b []ruleset.ServedFrontend) (out []ruleset.ServedFrontend) {
 	}
 	for _, f := range a {
 		if kind, ok := kinds[f.Frontend]; !ok || kind != f.Kind {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
-// owned returns the frontends that a service port owns.
-func (d *desired) owned(p *portState) []ruleset.ServedFrontend {
-	owns := func(f ruleset.ServedFrontend) bool { return d.claims.owner(f.Frontend) == p }
-	i := slices.IndexFunc(p.wants, func(f ruleset.ServedFrontend) bool { return !owns(f) })
-	if i < 0 {
-		return p.wants
-	}
-	out := slices.Clone(p.wants[:i])
-	for _, f := range p.wants[i+1:] {
-		if owns(f) {
 			out = append(out, f)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
@@ -82,44 +81,5 @@ func (d *desired) forgetNamespaces(now time.Time) {
 		if n.states == 0 {
 			delete(d.namespaces, n.name)
 		}
-	}
-}
-
-// release records the frontends that service ports lost since the last sync,
-// and that the kernel still has for them.
-func (d *desired) release() {
-	for s := range d.fresh {
-		for _, p := range s.ports {
-			plan := p.plan()
-			if plan == nil {
-				continue
-			}
-			for _, f := range plan.Frontends {
-				if d.claims.owner(f.Frontend) != p {
-					d.released[f.Frontend] = p
-				}
-			}
-		}
-	}
-}
-
-// forgetReleased forgets the released frontends that a commit deleted.
-func (d *desired) forgetReleased(c *keep.Commit) {
-	if len(d.released) == 0 {
-		return
-	}
-	for _, change := range c.Changes {
-		p, before := change.Owner.(*portState), planOf(change.Before)
-		if before == nil || before == planOf(change.Next) { // the kernel keeps it
-			continue
-		}
-		for _, f := range before.Frontends {
-			if d.released[f.Frontend] == p {
-				delete(d.released, f.Frontend)
-			}
-		}
-	}
-	if len(d.released) == 0 {
-		d.released = make(map[ruleset.Frontend]*portState)
 	}
 }

@@ -6,31 +6,23 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
-	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
-// Observer is notified of syncs and commits of each Table, by the goroutine
-// that uses the Table.
-type Observer interface {
-	// Committed is called after each transaction that changed Services or this
-	// node. It must not keep or modify the Commit.
-	Committed(*Commit)
-	// Refused is called once when a service port can no longer be updated, in
-	// a sync.
-	Refused(Refusal)
-	// Synced is called at the end of each sync, also of one that repairs the
-	// whole table.
-	Synced(keep.SyncResult)
-	// Repaired is called after a repair of rows or chains, which is no sync.
-	Repaired(nft.Family, *keep.Damage)
-	// Blamed is called with the processes that keep changing a table, by
-	// another goroutine.
-	Blamed(f nft.Family, processes []string)
-}
+// Observer is called with what happened to the table of a family, by the
+// goroutine that uses the Table.
+type Observer func(nft.Family, Event)
+
+// Event is what a Table reports:
+//
+//	*Commit          after each transaction that changed Services or this node. It must not be kept or modified.
+//	Refusal          once when a service port can no longer be updated, in a sync
+//	keep.SyncResult  at the end of each sync, also of one that repairs the whole table
+//	*keep.Damage     after a repair of rows or chains, which is no sync
+//	keep.Blame       by another goroutine
+type Event any
 
 // Refusal is a service port that can no longer be updated, and why.
 type Refusal struct {
-	Family  nft.Family
 	Service cluster.ServiceName
 	Port    cluster.ServicePort
 	Why     error
@@ -65,7 +57,10 @@ type ServiceChange struct {
 	Name cluster.ServiceName
 	// Service is nil if the Service was deleted.
 	Service *cluster.Service
+	// HealthCheckNodePort is the health-check NodePort that the Service owns, 0
+	// if there is none.
+	HealthCheckNodePort uint16
 	// ReadyEndpoints is the number of ready endpoints on this node. It is
-	// counted for Services with a health-check NodePort only.
+	// counted for Services with such a port only.
 	ReadyEndpoints int
 }

@@ -32,9 +32,12 @@ func (t *Table) keepOwners() {
 		}
 		for i, row := range found {
 			had := func(p *portState) bool {
+				if row.Set == nil { // no NodePort had it
+					return p.check
+				}
 				want := row
 				want.Comment = p.String()
-				return row.Set != nil && row.Matches(want)
+				return row.Matches(want)
 			}
 			t.desired.claims.prefer(frontends[set][i], had, t.desired.markDirty)
 		}

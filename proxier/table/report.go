@@ -32,7 +32,11 @@ func (r *reporter) reduced() {
 func (r *reporter) conflictsOf(s *serviceState) conflicts {
 	var found conflicts
 	c := &r.desired.claims
-	for _, p := range s.ports {
+	ports := s.ports
+	if _, taken := c.checkTaken(s); taken {
+		ports = append(slices.Clip(ports), s.check)
+	}
+	for _, p := range ports {
 		for _, w := range p.wants {
 			if c.owner(w.Frontend) == p {
 				continue
@@ -46,7 +50,7 @@ func (r *reporter) conflictsOf(s *serviceState) conflicts {
 			}
 			e, known := found[name]
 			if !known {
-				e = conflict{Frontend: w.Frontend, loser: p.String(), holder: by.text}
+				e = conflict{Frontend: w.Frontend, loser: p, holder: by.text}
 			}
 			if e.n++; found == nil {
 				found = make(conflicts)
@@ -81,7 +85,11 @@ func (r *reporter) conflicts() (more int) {
 }
 
 func (c conflict) note() string {
-	note := fmt.Sprintf("Service port %s gets no traffic on %s: it belongs to %s", c.loser, c.Frontend, c.holder)
+	loser := "Service port " + c.loser.String()
+	if c.loser.check {
+		loser = "The health check of " + c.loser.service.name.String()
+	}
+	note := fmt.Sprintf("%s gets no traffic on %s: it belongs to %s", loser, c.Frontend, c.holder)
 	if c.n > 1 {
 		note += fmt.Sprintf(" (%d frontends of the Service in all)", c.n)
 	}
@@ -89,9 +97,12 @@ func (c conflict) note() string {
 }
 
 // recordsNodePort reports whether this table, rather than the table of another
-// family, records an event about a NodePort that another Service owns. The
+// family, records an event about a NodePort that something else owns. The
 // conflict exists in each family that both Services have, and is recorded once.
 func (r *reporter) recordsNodePort(loser, owner *serviceState) bool {
+	if owner == nil { // the proxy itself
+		return loser.spec.Families[0] == r.desired.family
+	}
 	for _, f := range loser.spec.Families {
 		if slices.Contains(owner.spec.Families, f) {
 			return f == r.desired.family

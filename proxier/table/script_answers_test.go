@@ -41,8 +41,18 @@ func (a *answers) reset() {
 	a.health, a.syncs, a.events = nil, nil, nil
 }
 
-// Committed implements table.Observer.
-func (a *answers) Committed(c *table.Commit) {
+// observe is a table.Observer.
+func (a *answers) observe(_ nft.Family, e table.Event) {
+	switch e := e.(type) {
+	case *table.Commit:
+		a.committed(e)
+	case keep.SyncResult:
+		a.synced(e)
+	}
+}
+
+// committed records a transaction.
+func (a *answers) committed(c *table.Commit) {
 	var names []string
 	for _, change := range c.Changes {
 		p := cmp.Or(change.After, change.Before)
@@ -57,23 +67,14 @@ func (a *answers) Committed(c *table.Commit) {
 	}
 	a.parts = append(a.parts, cmp.Or(strings.Join(names, " "), "chains"))
 	for _, s := range c.Services {
-		if s.Service != nil && s.Service.HealthCheckNodePort > 0 {
+		if s.HealthCheckNodePort > 0 {
 			a.health = append(a.health, fmt.Sprint(s.Name, " ", s.ReadyEndpoints))
 		}
 	}
 }
 
-// Refused implements table.Observer.
-func (a *answers) Refused(table.Refusal) {}
-
-// Repaired implements table.Observer.
-func (a *answers) Repaired(nft.Family, *keep.Damage) {}
-
-// Blamed implements table.Observer.
-func (a *answers) Blamed(nft.Family, []string) {}
-
-// Synced implements table.Observer.
-func (a *answers) Synced(r keep.SyncResult) {
+// synced records a sync.
+func (a *answers) synced(r keep.SyncResult) {
 	text := "update"
 	if r.Full {
 		text = "rewrite"
@@ -83,14 +84,22 @@ func (a *answers) Synced(r keep.SyncResult) {
 
 func (a *answers) answerSteps(e *engine) map[string]any {
 	all := map[string]any{
-		"events": a.showEvents, "health": a.take(&a.health), "syncs": a.take(&a.syncs), "served": a.served,
+		"events": a.showEvents, "served": a.served,
+		"health":    a.take(&a.health), // returns the ready endpoints of Services with a health check.
+		"syncs":     a.take(&a.syncs),  // returns the kinds of syncs since it last ran.
 		"frontends": e.frontends, "service": e.service, "unused": e.unused,
 		"rows": e.rows, "row-count": e.rowCount, "differences": e.differences,
 		"listing": e.listing, "reference": e.reference,
+		// returns the plans that were removed since it last ran.
 		"removed": a.since("removed", func() []int { return []int{a.removed} }),
-		"failed":  a.since("failed", func() []int { return []int{e.failed} }),
+		// returns the commits that failed since it last ran.
+		"failed": a.since("failed", func() []int { return []int{e.failed} }),
+		// returns the commits since it last ran.
 		"commits": a.since("commits", func() []int { return []int{e.commits} }),
-		"parts":   e.ask(func(*table.Table, *table.Stats) string { return strings.Join(a.parts, ", ") }),
+		// returns the service ports of each transaction of the last step.
+		"parts": e.ask(func(*table.Table, *table.Stats) string { return strings.Join(a.parts, ", ") }),
+		// returns the targets of a service port that the kernel has, with ids
+		// and groups.
 		"targets": a.ofPlans(func(p *ruleset.Plan) (lines []string) {
 			for _, t := range p.Cluster {
 				text := fmt.Sprint(t.AddrPort(), " id ", t.ID, " group ", t.Group)
@@ -99,12 +108,14 @@ func (a *answers) answerSteps(e *engine) map[string]any {
 			}
 			return lines
 		}),
+		// returns those on this node.
 		"local-targets": a.ofPlans(func(p *ruleset.Plan) (lines []string) {
 			for _, t := range p.Local {
 				lines = append(lines, t.AddrPort().String())
 			}
 			return lines
 		}),
+		// returns those that are ejected.
 		"ejected": a.ofPlans(func(p *ruleset.Plan) (lines []string) {
 			for _, e := range p.Ejected.All() {
 				lines = append(lines, e.Endpoint.String())
@@ -115,8 +126,11 @@ func (a *answers) answerSteps(e *engine) map[string]any {
 			return lines
 		}),
 		"eject": e.eject, "prolong": e.prolong, "ejectable": e.ejectable,
+		// returns the number of endpoints that serve.
 		"serving": a.ofPlans(func(p *ruleset.Plan) []string { return []string{fmt.Sprint(len(p.Serving))} }),
+		// returns the number of a service port, or 0.
 		"numbers": a.ofPlans(func(p *ruleset.Plan) []string { return []string{fmt.Sprint(p.Number)} }),
+		// returns the number of its affinity set.
 		"affinity-sets": a.ofPlans(func(p *ruleset.Plan) []string {
 			return []string{fmt.Sprint(p.ClientSet)}
 		}),
@@ -138,44 +152,62 @@ func (a *answers) answerSteps(e *engine) map[string]any {
 
 // counts are counts since the step last ran, of each Table.
 var counts = map[string]func(*table.Stats) int{
-	"rewrites":     func(s *table.Stats) int { return s.Rewrites },
-	"repairs":      func(s *table.Stats) int { return sum(maps.Values(s.Repairs)) },
+	// returns the number of rewrites since it last ran.
+	"rewrites": func(s *table.Stats) int { return s.Rewrites },
+	// returns the number of repairs since it last ran.
+	"repairs": func(s *table.Stats) int { return sum(maps.Values(s.Repairs)) },
+	// returns the number of transactions since it last ran.
 	"transactions": func(s *table.Stats) int { return s.Transactions },
-	"refusals":     func(s *table.Stats) int { return s.Refusals },
-	"conflicts":    func(s *table.Stats) int { return s.Conflicts },
+	// returns the number of refusals since it last ran.
+	"refusals": func(s *table.Stats) int { return s.Refusals },
+	// returns the number of conflicts since it last ran.
+	"conflicts": func(s *table.Stats) int { return s.Conflicts },
+	// returns the number of rows written since it last ran.
 	"rows-written": func(s *table.Stats) int { return s.RowsWritten },
 }
 
 // stateAnswers are answers about the present state of each Table.
 var stateAnswers = map[string]func(*table.Table, *table.Stats) string{
+	// returns the service ports that are tried again only when they change, or
+	// in a resync.
 	"refused": func(_ *table.Table, s *table.Stats) (text string) {
 		for _, p := range s.RefusedPorts {
 			text += p.Name + "\n"
 		}
 		return text
 	},
+	// returns the service ports that wait for a frontend, and its owner.
 	"waiting": func(_ *table.Table, s *table.Stats) (text string) {
 		for _, p := range s.WaitingPorts {
 			text += fmt.Sprintln(p.Name, "for", p.Frontend, "of", p.Owner)
 		}
 		return text
 	},
+	// returns the repairs by kind.
 	"repair-kinds": func(_ *table.Table, s *table.Stats) string {
 		return strings.NewReplacer("map[", "", "]", "", ":", " ").Replace(fmt.Sprint(s.Repairs))
 	},
+	// returns the service ports without local endpoints, by traffic policy.
 	"no-local": func(_ *table.Table, s *table.Stats) string {
 		return fmt.Sprint(s.NoLocalEndpoints.Internal, " ", s.NoLocalEndpoints.External)
 	},
+	// returns the numbers of Services, service ports and endpoints.
 	"totals": func(_ *table.Table, s *table.Stats) string {
 		return fmt.Sprintln(s.Services, s.ServicePorts, s.Endpoints)
 	},
-	"contested":  func(_ *table.Table, s *table.Stats) string { return fmt.Sprint(s.Contested) },
-	"reduced":    func(_ *table.Table, s *table.Stats) string { return fmt.Sprint(s.Reduced) },
+	// returns the number of contested frontends.
+	"contested": func(_ *table.Table, s *table.Stats) string { return fmt.Sprint(s.Contested) },
+	// returns the number of reduced Services.
+	"reduced": func(_ *table.Table, s *table.Stats) string { return fmt.Sprint(s.Reduced) },
+	// reports whether the kernel has all changes.
 	"up-to-date": func(t *table.Table, _ *table.Stats) string { return fmt.Sprint(t.UpToDate()) },
-	"scrubbed":   func(t *table.Table, _ *table.Stats) string { return fmt.Sprint(t.Scrubbed()) },
+	// reports whether everything was compared.
+	"scrubbed": func(t *table.Table, _ *table.Stats) string { return fmt.Sprint(t.Scrubbed()) },
+	// returns whether the scrubber rests.
 	"rests": func(t *table.Table, _ *table.Stats) string {
 		return fmt.Sprint(t.Rest() > 0 && t.Rest() <= 300*time.Millisecond)
 	},
+	// returns whether the next sync is due now or later.
 	"next": func(t *table.Table, _ *table.Stats) string {
 		switch wait, waits := t.Next(); {
 		case !waits:
@@ -307,6 +339,7 @@ func (e *engine) eject(of string, endpoints ...netip.AddrPort) {
 	e.setEjections(of, endpoints, endpoints)
 }
 
+// prolong is like eject, with ejections that began before.
 func (e *engine) prolong(of string, endpoints ...netip.AddrPort) { e.setEjections(of, endpoints, nil) }
 
 func (e *engine) setEjections(of string, endpoints, begun []netip.AddrPort) {
@@ -365,8 +398,9 @@ func (e *engine) frontends(name string) string {
 	return lines(all...)
 }
 
-// service returns what is unusual about a Service: pending, waits, refused,
-// reduced.
+// service returns written, pending, reduced, or, for a port that is not written
+// as it is wanted, waits PORT until the next sync tries it again, or refused
+// PORT.
 func (e *engine) service(name string) string {
 	var all []string
 	for _, t := range e.tables {
@@ -376,6 +410,9 @@ func (e *engine) service(name string) string {
 		}
 		if view.Pending {
 			all = append(all, "pending")
+		}
+		if view.HealthCheckOwner != "" {
+			all = append(all, "health check of "+view.HealthCheckOwner)
 		}
 		for _, p := range view.Ports {
 			switch {

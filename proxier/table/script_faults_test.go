@@ -44,13 +44,19 @@ type portProblem struct {
 
 func (f *faults) faultSteps() map[string]any {
 	return map[string]any{
-		"fail":   f.step(f.fail),
-		"lose":   f.step(func(_ []string, to *fault) error { to.lost = true; return nil }),
+		"fail": f.step(f.fail),
+		// the answer: the kernel carries the next transaction out, and its
+		// answer is lost.
+		"lose": f.step(func(_ []string, to *fault) error { to.lost = true; return nil }),
+		// nft ..., or sh '...': another program acts before the next commit.
 		"before": f.step(func(words []string, to *fault) error { to.before = strings.Join(words, " "); return nil }),
+		// the same after the next commit.
 		"after":  f.step(func(words []string, to *fault) error { to.after = strings.Join(words, " "); return nil }),
 		"refuse": f.refuse,
+		// ends what fail and refuse began.
 		"accept": func() { f.once, f.always = nil, nil },
-		// The command runs whenever the scrubber reads a wrong row.
+		// nft ...: another program acts whenever the scrubber reads a wrong
+		// row.
 		"wrong-row": func(command ...string) { f.wrong = strings.Join(command, " ") },
 	}
 }
@@ -80,8 +86,10 @@ func (f *faults) step(set func(words []string, to *fault) error) func(...string)
 	}
 }
 
-// fail: fail ENOMEM, fail ENOMEM on default/web:http and ENOENT on ns/svc:http,
-// fail commit 2 ENOBUFS unsent.
+// fail lets the next commit fail, or commit N from now after the words commit
+// N: fail ENOMEM, whose error names no row; fail ENOMEM on default/web:http and
+// ENOENT on ns/svc:http, whose errors name rows of these service ports; fail
+// commit 2 ENOBUFS unsent, which sends nothing.
 func (f *faults) fail(words []string, to *fault) error {
 	for _, text := range strings.Split(strings.Join(words, " "), " and ") {
 		name, text, _ := strings.Cut(text, " ")

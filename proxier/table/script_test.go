@@ -22,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) { script.Main(m) }
 
-// TestScripts runs testdata/scripts, whose README describes the steps.
+// TestScripts runs testdata/scripts. make steps PACKAGE=proxier/table lists the
+// steps; docs/failures.md has what follows from each error.
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Namespace: true, Setup: func(env *script.Env) (map[string]script.Command, error) {
 		e := newEngine(env.T)
@@ -74,7 +75,7 @@ func newEngine(t testing.TB) *engine {
 	e.limits.PartTime, e.limits.Spread = time.Hour, time.Hour // on slow machines, too
 	e.limits.FreeRepair = time.Hour                           // repairs do not wait
 	e.limits.FirstPause, e.limits.LastPause, e.limits.CheckShare, e.limits.ScrubShare = 0, 0, 0, 0
-	e.config.Limits, e.config.Observer, e.config.Events = &e.limits, &e.answers, &e.events
+	e.config.Limits, e.config.Observer, e.config.Events = &e.limits, e.answers.observe, &e.events
 	e.config.Open = func() (keep.Kernel, error) {
 		conn, err := nft.Open()
 		k := &tabletest.Kernel{Conn: conn, NoCounts: !e.hasCounts}
@@ -109,13 +110,13 @@ func (e *engine) provide(dir string) error {
 func (e *engine) commands() map[string]script.Command {
 	steps := map[string]any{
 		"start": e.start, "nft": e.runNFT, "limit": e.limit, "no-counts": e.noCounts,
-		// The next process fails to read rows, chains or rules of the table.
+		// rows, chains or rules: the next process cannot read them.
 		"unreadable": func(what string) { e.fails = what },
 		"skip-ids":   e.skipIDs, "replace-rules": e.replaceRules,
-		"sync":   e.each((*table.Table).Sync),
-		"resync": e.each((*table.Table).Resync),
+		"sync":   e.each((*table.Table).Sync),   // writes changes, as the loop of a proxy does.
+		"resync": e.each((*table.Table).Resync), // tries refused service ports again, too.
 		"finish": e.each(finish),
-		"check":  e.each((*table.Table).Check),
+		"check":  e.each((*table.Table).Check), // looks for changes by other programs.
 		"scrub":  e.each(scrub),
 		"wanted": e.wanted,
 	}
@@ -126,7 +127,9 @@ func (e *engine) commands() map[string]script.Command {
 }
 
 // start starts a process, after the last one has stopped. Options stay for
-// later processes.
+// later processes: ipv4, ipv6, dual-stack, nodeports=CIDR,...,
+// service-budget=N, namespace-budget=N, and fields of table.Config and
+// ruleset.Config, such as number-limit=1.
 func (e *engine) start(options ...string) error {
 	if err := errors.Join(e.setOptions(options), e.stop()); err != nil {
 		return err

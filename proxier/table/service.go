@@ -31,6 +31,8 @@ type serviceState struct {
 	// ports are the ports of spec, in its order, followed by removed ones until
 	// the next commit.
 	ports []*portState
+	// check claims the health-check NodePort. It is nil unless there is one.
+	check *portState
 	// rows is the number of rows within the Service's own budget. reduced is
 	// nil if its budgets cover the whole Service.
 	rows    int
@@ -40,23 +42,25 @@ type serviceState struct {
 	invalidEndpoints string
 }
 
-// portState is the desired state of one service port.
+// portState is the desired state of one service port, or the claim of a
+// health-check NodePort.
 type portState struct {
 	service *serviceState
 	port    cluster.ServicePort
 	created time.Time
 	// removed reports whether the Service no longer has the port.
 	removed bool
+	check   bool // see serviceState
 	// wants are the frontends that the service port claims.
 	wants []ruleset.ServedFrontend
 	// index is the position among the ports of the Service, negative for one
 	// that it does not have.
 	index int32
-	// tag identifies the service port in batches, and in the rows of its
-	// targets if it has many (see ruleset.Plan.Number).
+	// tag identifies the service port while it exists: in transactions
+	// (keep.Owner), in plans (ruleset.PlanInput.Number) and in answers.
 	tag uint32
-	// staged are the keys in desired.staged.
-	staged []ruleset.Frontend
+	// moving are the keys in desired.holders.
+	moving []ruleset.Frontend
 	kept   keep.Kept
 }
 
@@ -67,8 +71,13 @@ func (p *portState) Kept() *keep.Kept       { return &p.kept }
 func (p *portState) Tag() uint32            { return p.tag }
 func (p *portState) Account() *keep.Account { return &p.service.namespace.Account }
 
-// String returns namespace/name:port.
-func (p *portState) String() string { return p.service.name.WithPort(p.port.Name) }
+// String returns namespace/name:port, or describes a health check.
+func (p *portState) String() string {
+	if p.check {
+		return "the health check of " + p.service.name.String()
+	}
+	return p.service.name.WithPort(p.port.Name)
+}
 
 // plan returns the plan that the kernel has, nil if it has nothing.
 func (p *portState) plan() *ruleset.Plan { return planOf(p.kept.Have()) }
@@ -98,8 +107,8 @@ func keyOf(p cluster.ServicePort) cluster.ServicePort {
 func (s *serviceState) readyEndpoints(node *cluster.Node) int {
 	refused, served := false, false
 	for _, p := range s.ports {
-		_, less := p.kept.Less()
-		refused = refused || less
+		_, failed := p.kept.Failed()
+		refused = refused || failed
 		plan := p.plan()
 		served = served || plan.Reach(cluster.PolicyLocal).Endpoints > 0 &&
 			slices.ContainsFunc(plan.Frontends, func(f ruleset.ServedFrontend) bool { return !f.IsClusterIP() })

@@ -32,7 +32,7 @@ func New(config Config, families ...nft.Family) ([]*Table, error) {
 		}
 		t := &Table{
 			config: config, rules: rules, desired: newDesired(f, config.Rules, config.OwnPorts),
-			ids: newAffinityIDs(config.Rules.AffinitySeed), stays: make(stays),
+			ids: newAffinityIDs(config.Rules.AffinitySeed),
 		}
 		t.onDemand = slices.Concat(rules.AffinitySets(), rules.SourceSets(func(*nft.Set) bool { return true }))
 		t.keeper = keep.New(keep.Config{
@@ -110,8 +110,13 @@ func (t *Table) prepare() {
 	report.reduced()
 	t.stats.Conflicts += report.conflicts()
 	report.invalidEndpoints()
-	t.desired.release()
+	for s := range t.desired.fresh {
+		for _, p := range s.ports {
+			t.desired.hold(p)
+		}
+	}
 	t.desired.forgetNamespaces(time.Now())
+	t.ids.forgetOld()
 	if len(t.desired.fresh) > 0 {
 		// A new map: iterating over an emptied one costs as much as before.
 		t.desired.fresh = make(map[*serviceState]struct{})

@@ -44,14 +44,14 @@ func (s source) Owners(sorted bool) iter.Seq[keep.Owner] {
 type notServed struct{ error }
 
 // Content implements keep.Source.
-func (s source) Content(o keep.Owner, have keep.Content, less bool) (keep.Content, error) {
-	return s.t.content(o.(*portState), have, less, &s.t.ids)
+func (s source) Content(o keep.Owner, have keep.Content, remainder bool) (keep.Content, error) {
+	return s.t.content(o.(*portState), have, remainder, &s.t.ids)
 }
 
 // content returns the content that a service port should have, with ids of
 // session affinity by an allocator, or without if it is nil (see
 // keep.Source.Content).
-func (t *Table) content(p *portState, have keep.Content, less bool, ids *affinityIDs) (keep.Content, error) {
+func (t *Table) content(p *portState, have keep.Content, remainder bool, ids *affinityIDs) (keep.Content, error) {
 	before := planOf(have)
 	var wanted *ruleset.Plan
 	var err error
@@ -59,8 +59,8 @@ func (t *Table) content(p *portState, have keep.Content, less bool, ids *affinit
 		wanted, err = t.rules.MakePlan(t.planInput(p))
 	}
 	plan := wanted
-	if less || err != nil {
-		plan = ruleset.LastGood(before, wanted)
+	if remainder || err != nil {
+		plan = ruleset.Remainder(before, wanted)
 	}
 	if ids != nil {
 		ids.assign(before, plan)
@@ -78,8 +78,8 @@ func (t *Table) content(p *portState, have keep.Content, less bool, ids *affinit
 // a copy of the allocator, or without if it is nil. The error is the reason why
 // the wanted plan cannot be written.
 func (t *Table) preview(p *portState, ids *affinityIDs) (*ruleset.Plan, error) {
-	next, err := p.kept.Next(func(have keep.Content, less bool) (keep.Content, error) {
-		return t.content(p, have, less, ids)
+	next, err := p.kept.Next(func(have keep.Content, remainder bool) (keep.Content, error) {
+		return t.content(p, have, remainder, ids)
 	})
 	return planOf(next), err
 }
@@ -93,7 +93,7 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 		Service:   p.service.spec,
 		Port:      p.port,
 		Endpoints: p.service.endpoints,
-		Frontends: t.stays.without(t.desired.owned(p), p),
+		Frontends: t.desired.owned(p),
 		Number:    p.tag,
 		Ejections: t.desired.ejections[p],
 		Before:    p.plan(),
@@ -104,51 +104,8 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 	return in
 }
 
-// Begin implements keep.Source.
-func (s source) Begin() {
-	d := &s.t.desired
-	for f := range s.t.stays {
-		// The Keeper tries one that is held back again together with the
-		// service port that stays the same.
-		if owner := d.claims.owner(f); owner != nil && !owner.kept.HeldBack() {
-			d.writeAgain(owner.service)
-		}
-	}
-	clear(s.t.stays)
-	s.t.ids.forgetOld()
-}
-
-// Stays implements keep.Source.
-func (s source) Stays(o keep.Owner) {
-	p := o.(*portState)
-	if plan := p.plan(); plan != nil {
-		for _, f := range plan.Frontends {
-			s.t.stays[f.Frontend] = p
-		}
-	}
-}
-
-// Staged implements keep.Source.
-func (s source) Staged(o keep.Owner, contents ...keep.Content) {
-	d, p := &s.t.desired, o.(*portState)
-	for _, f := range p.staged {
-		delete(d.staged, f)
-	}
-	p.staged = nil
-	for _, c := range contents {
-		plan := planOf(c)
-		if plan == nil {
-			continue
-		}
-		for _, f := range plan.Frontends {
-			d.staged[f.Frontend], p.staged = p, append(p.staged, f.Frontend)
-		}
-	}
-}
-
-// Refused implements keep.Source.
-func (s source) Refused(o keep.Owner, why error) {
-	p := o.(*portState)
+// refused records that a service port cannot be written as it is wanted.
+func (s source) refused(p *portState, why error) {
 	if p.service.spec == nil {
 		return
 	}
@@ -159,9 +116,7 @@ func (s source) Refused(o keep.Owner, why error) {
 	s.t.stats.Refusals++
 	const format = "Service port %s cannot be updated; it keeps its last rules, or rejects connections: %v"
 	s.t.record(cluster.NewEvent(p.service.spec, reason, fmt.Sprintf(format, p, why)))
-	if o := s.t.config.Observer; o != nil {
-		o.Refused(Refusal{s.t.Family(), p.service.name, p.port, why})
-	}
+	s.t.observe(Refusal{p.service.name, p.port, why})
 }
 
 // Cost implements keep.Source.
@@ -178,39 +133,6 @@ func (s source) Cost(o keep.Owner, have keep.Content) (next int) {
 		return next
 	}
 	return max(next, before.Cost(len(before.Cluster)+len(before.Local), before.HasWeights()))
-}
-
-// Together implements keep.Source.
-func (s source) Together(o keep.Owner, join func(other keep.Owner, takes bool)) {
-	d, p := &s.t.desired, o.(*portState)
-	if len(d.staged) > 0 {
-		for _, w := range p.wants {
-			if by := d.staged[w.Frontend]; by != nil && by != p {
-				join(by, true)
-			}
-		}
-	}
-	if len(d.released) == 0 {
-		return
-	}
-	for _, w := range p.wants {
-		// A service port can own a frontend again that it lost a moment ago.
-		if by := d.released[w.Frontend]; by != nil && by != p && d.claims.owner(w.Frontend) == p {
-			join(by, true)
-		}
-	}
-	plan := p.plan()
-	if plan == nil {
-		return
-	}
-	for _, f := range plan.Frontends {
-		if d.released[f.Frontend] != p {
-			continue
-		}
-		if owner := d.claims.owner(f.Frontend); owner != nil {
-			join(owner, false)
-		}
-	}
 }
 
 // CountRows implements keep.Source. It counts up to twice the rows, as if each
@@ -262,29 +184,27 @@ func (s source) IsIndexed(set *nft.Set) bool { return s.t.rules.IsIndexed(set) }
 // After implements keep.Source.
 func (s source) After(r nft.Row) []nft.Row { return s.t.rules.After(r) }
 
-// Synced implements keep.Source.
-func (s source) Synced(r keep.SyncResult) {
-	if o := s.t.config.Observer; o != nil {
-		o.Synced(r)
+// Report implements keep.Source.
+func (s source) Report(e keep.Event) {
+	switch e := e.(type) {
+	case *keep.Commit:
+		s.committed(e)
+	case keep.Refusal:
+		s.refused(e.Owner.(*portState), e.Why)
+	default:
+		s.t.observe(e)
 	}
 }
 
-// Repaired implements keep.Source.
-func (s source) Repaired(d *keep.Damage) {
-	if o := s.t.config.Observer; o != nil {
-		o.Repaired(s.t.Family(), d)
+// observe passes an event to the observer.
+func (t *Table) observe(e Event) {
+	if t.config.Observer != nil {
+		t.config.Observer(t.Family(), e)
 	}
 }
 
-// Blamed implements keep.Source.
-func (s source) Blamed(processes []string) {
-	if o := s.t.config.Observer; o != nil {
-		o.Blamed(s.t.Family(), processes)
-	}
-}
-
-// Committed implements keep.Source.
-func (s source) Committed(c *keep.Commit) {
+// committed records a transaction.
+func (s source) committed(c *keep.Commit) {
 	t, d := s.t, &s.t.desired
 	before := t.nodePortAddrs
 	if c.Program {
@@ -299,7 +219,9 @@ func (s source) Committed(c *keep.Commit) {
 		}
 		t.stats.count(planOf(change.Next), 1)
 	}
-	d.forgetReleased(c)
+	for _, change := range c.Changes {
+		d.hold(change.Owner.(*portState))
+	}
 	done := d.written(c)
 	s.notify(c, done, before)
 	for _, change := range c.Changes {
@@ -342,12 +264,13 @@ func (s source) notify(commit *keep.Commit, done []*serviceState, nodePortAddrsB
 	}
 	for _, svc := range done {
 		change := ServiceChange{Name: svc.name, Service: svc.spec}
-		if svc.spec != nil && svc.spec.HealthCheckNodePort != 0 {
+		if _, taken := t.desired.claims.checkTaken(svc); svc.check != nil && !taken {
+			change.HealthCheckNodePort = svc.spec.HealthCheckNodePort
 			change.ReadyEndpoints = svc.readyEndpoints(t.desired.node)
 		}
 		c.Services = append(c.Services, change)
 	}
-	t.config.Observer.Committed(c)
+	t.observe(c)
 }
 
 // written returns the Services that a commit changed, or that changed and have
@@ -368,19 +291,19 @@ func (d *desired) written(c *keep.Commit) []*serviceState {
 }
 
 // maxEarlierClients is the number of clients with session affinity that are
-// taken over from the table of an earlier version. The kernel takes quadratic
-// time to list a set.
+// taken over from a table that another version wrote. The kernel takes
+// quadratic time to list a set.
 const maxEarlierClients = 1 << 17
 
 // Inherit implements keep.Source. It returns the clients of the affinity sets
-// of an earlier version.
+// of a table that another version wrote.
 func (s source) Inherit(sets iter.Seq[*nft.Set], has func(string) bool) (clients []nft.Row) {
 	t, left := s.t, maxEarlierClients
 	for set := range sets {
-		if !has(t.rules.EarlierSet(set)) {
+		if !has(set.Name) {
 			continue
 		}
-		rows, err := rowsOf(t.keeper.Kernel(), t.rules, t.table(), set)
+		rows, err := t.keeper.Kernel().Rows(t.table(), set)
 		if err != nil || len(rows) > left {
 			klog.InfoS("Clients with session affinity may get another endpoint", "table", t.name(), "set", set.Name,
 				"clients", len(rows), "err", err)

@@ -51,7 +51,6 @@ type Table struct {
 	keeper  *keep.Keeper
 	desired desired
 	ids     affinityIDs
-	stays   stays
 	started bool // keepOwners ran
 	// timeouts are not read without RetryAfter.
 	timeouts timeouts

@@ -9,8 +9,8 @@ func Writes(t *Table) map[uint32]bool {
 	for tag, p := range t.desired.ports {
 		next, _ := p.kept.Next(func(keep.Content, bool) (keep.Content, error) { return content{}, nil })
 		if p.kept.Pending() && next != p.kept.Have() {
-			_, less := p.kept.Less()
-			all[tag] = !less
+			_, failed := p.kept.Failed()
+			all[tag] = !failed
 		}
 	}
 	return all

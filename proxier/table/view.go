@@ -26,6 +26,9 @@ type ServiceView struct {
 	AffinitySeconds int `json:"affinitySeconds,omitempty"`
 	// HealthCheckNodePort is 0 if there is none.
 	HealthCheckNodePort uint16 `json:"healthCheckNodePort,omitempty"`
+	// HealthCheckOwner is what HealthCheckNodePort belongs to, "" for the
+	// Service.
+	HealthCheckOwner string `json:"healthCheckOwner,omitempty"`
 	// SourceRanges are loadBalancerSourceRanges. They have no meaning unless
 	// Restricted is true: then only these clients may use the LoadBalancer IPs
 	// of a family, unless it is Unrestricted.
@@ -56,7 +59,7 @@ type PortView struct {
 	Plan *ruleset.Plan `json:"-"`
 	// Lacks are why traffic with a policy uses no endpoint.
 	Lacks map[cluster.Policy]ruleset.Lack `json:"-"`
-	// Refusal is the reason why Plan is not the wanted plan, but what is left
+	// Refusal is the reason why Plan is not the wanted plan, but the remainder
 	// of the last one, "" if it is the wanted plan.
 	Refusal string `json:"-"`
 	// Waits reports whether the next sync tries the wanted plan again.
@@ -131,6 +134,7 @@ func (v *ServiceView) Unrestricted(f nft.Family) bool {
 // Add adds the state of the same Service in another family.
 func (v *ServiceView) Add(other *ServiceView) {
 	v.Pending = v.Pending || other.Pending
+	v.HealthCheckOwner = cmp.Or(v.HealthCheckOwner, other.HealthCheckOwner)
 	maps.Copy(v.Reductions, other.Reductions)
 	for _, port := range other.Ports {
 		i := slices.IndexFunc(v.Ports, func(p PortView) bool {
@@ -189,6 +193,9 @@ func (t *Table) Service(name cluster.ServiceName) (view ServiceView, ok bool) {
 		Pending: dirty || t.keeper.InDoubt() != "", Ports: make([]PortView, 0, len(s.ports)),
 		Reductions: make(map[nft.Family]string),
 	}
+	if by, taken := t.desired.claims.checkTaken(s); taken {
+		view.HealthCheckOwner = by.text
+	}
 	if s.reduced != nil {
 		view.Reductions[t.Family()] = t.desired.reduction(s)
 	}
@@ -218,7 +225,7 @@ func (t *Table) viewPort(p *portState) PortView {
 	in := t.planInput(p)
 	view.Endpoints = ruleset.EndpointUses(t.Family(), in)
 	plan, err := t.preview(p, nil)
-	view.Refusal, view.Waits = p.kept.Less()
+	view.Refusal, view.Waits = p.kept.Failed()
 	if _, refused := p.kept.Refused(); refused || err != nil {
 		view.Waits = false
 	}

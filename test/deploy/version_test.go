@@ -14,12 +14,12 @@ func TestVersions(t *testing.T) {
 	for path, pattern := range map[string]string{
 		"cmd/kube-proxy/app/version.go": `var Version = "(\S+)"`,
 		"cmd/kubectl-nftproxy/main.go":  `var version = "(\S+)"`,
-		"README.md":                     `ghcr\.io/nftproxy/nftproxy:(v[^\s,]+)`,
+		"README.md":                     `(?:ghcr\.io/nftproxy/nftproxy:|\?ref=)(v[^\s',]+)`,
 		"docs/install/kubeadm.md":       `ghcr\.io/nftproxy/nftproxy:(v[^\s,]+)`,
 		"docs/install/talos.md":         `ghcr\.io/nftproxy/nftproxy:(v[0-9.]+)`,
 		"docs/releases.md": `(?:nftproxy:|tags/|download/|git tag -s |origin |checkout )` +
 			`(v\d+\.\d+\.\d+)`,
-		"deploy/README.md":                         `(?:ghcr\.io/nftproxy/nftproxy:|\?ref=)(v\S+)`,
+		"deploy/README.md":                         `(?:ghcr\.io/nftproxy/nftproxy:|\?ref=)(v[^\s']+)`,
 		"deploy/helm/nftproxy/Chart.yaml":          `(?m)^appVersion: (\S+)$`,
 		"deploy/kustomize/base/kustomization.yaml": `(?m)^  newTag: (\S+)`,
 	} {
@@ -31,8 +31,15 @@ func TestVersions(t *testing.T) {
 	if got := find(t, "deploy/helm/nftproxy/Chart.yaml", images); got != want {
 		t.Errorf("got image %s of the chart, want %s", got, want)
 	}
-	if got := "v" + find(t, "deploy/helm/nftproxy/Chart.yaml", `(?m)^version: (\S+)$`); got != want {
-		t.Errorf("got chart version %s, want %s", got, want)
+	for path, pattern := range map[string]string{
+		"deploy/helm/nftproxy/Chart.yaml": `(?m)^version: (\S+)$`,
+		"README.md":                       `charts/nftproxy --version (\S+)`,
+		"deploy/README.md":                `charts/nftproxy --version (\S+)`,
+		"docs/releases.md":                `charts/nftproxy --version (\S+)`,
+	} {
+		if got := "v" + find(t, path, pattern); got != want {
+			t.Errorf("%s: got chart version %s, want %s", path, got, want)
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ func (s *story) choiceSteps() map[string]any {
 		"loyal": s.loyal, "spread": s.spread}
 }
 
+// choose connects once from each client, and returns the endpoints.
 func (s *story) choose(name string, clients ...string) string {
 	if s.choices[name] == nil {
 		s.choices[name] = choice{}
@@ -29,12 +30,15 @@ func (s *story) choose(name string, clients ...string) string {
 	return chosen.servers()
 }
 
+// stay connects again: each client must have its endpoint, as predicted.
 func (s *story) stay(name string, clients ...string) {
 	all := s.expectations(s.allClients(clients)...)
 	s.choices[name].mustStay(s.t, "now", all.choose(s.t))
 	s.choices[name].mustStay(s.t, "predicted", all.predict(s.t))
 }
 
+// leave connects again: only clients of the pod have another endpoint, which
+// they keep.
 func (s *story) leave(name, pod string, clients ...string) {
 	all := s.expectations(s.allClients(clients)...)
 	now := all.choose(s.t)
@@ -43,6 +47,8 @@ func (s *story) leave(name, pod string, clients ...string) {
 	s.choices[name] = now
 }
 
+// moved connects again, and returns how many clients have another endpoint:
+// none, some, or most.
 func (s *story) moved(name string, clients ...string) string {
 	first := s.choices[name]
 	switch n := len(first.moved(s.expectations(s.allClients(clients)...).choose(s.t))); {
@@ -54,6 +60,8 @@ func (s *story) moved(name string, clients ...string) string {
 	return "most"
 }
 
+// loyal connects n times from each client. It returns how many clients keep
+// their endpoint, and the endpoints of the others.
 func (s *story) loyal(n int, clients ...string) string {
 	all := s.expectations(s.allClients(clients)...)
 	first := all.choose(s.t)
@@ -71,6 +79,9 @@ func (s *story) loyal(n int, clients ...string) string {
 	return fmt.Sprintf("%d of %d, others %s", len(loyal), len(first), others.servers())
 }
 
+// spread SERVICE FROM -> TO => ENDPOINT[=WEIGHT]... connects n times: the
+// endpoints have these shares, with a deviation that chance practically never
+// exceeds.
 func (s *story) spread(n int, service string, args ...string) {
 	arrow := slices.Index(args, "=>")
 	weights, sum := map[string]float64{}, 0.0

@@ -11,7 +11,8 @@
 //	    │                                                ▲
 //	    └─► connect: from ─► address ─── packets ────────┘─► endpoints
 //
-// Most tests are scripts in testdata/scripts, whose README describes the steps.
+// Most tests are scripts in testdata/scripts. Its README describes connections
+// and objects; make steps PACKAGE=test/packet lists the steps.
 // An expectation (type expectation) is checked over all protocols and families
 // of the Service, and must agree with package explain.
 //

@@ -34,6 +34,7 @@ func (s *story) heldSteps() map[string]any {
 // firstFlowPort is the first port of UDP flows.
 const firstFlowPort = 31000
 
+// open opens connections, or chooses ports for UDP flows.
 func (s *story) open(name string, args ...string) {
 	for _, k := range s.expectations(args...) {
 		h := &held{check: k, port: firstFlowPort + uint16(s.flowPorts)}
@@ -50,6 +51,8 @@ func (s *story) open(name string, args ...string) {
 	}
 }
 
+// ask NAME => OUTCOME sends on all of them: each is answered by this pod, is
+// refused or reset, or gets "no answer".
 func (s *story) ask(name string, args ...string) {
 	want := strings.TrimPrefix(strings.Join(args, " "), "=> ")
 	timeout := answerTimeout
@@ -73,12 +76,14 @@ func (s *story) ask(name string, args ...string) {
 	}
 }
 
+// close closes them.
 func (s *story) close(name string) {
 	for _, h := range s.held[name] {
 		h.conn.Close()
 	}
 }
 
+// unanswered sends on all of them, and none may get an answer.
 func (s *story) unanswered(name string) {
 	for _, h := range s.held[name] {
 		if r := h.ask(s.t.Context(), silence/4); r.Outcome == lab.Answered {
@@ -110,6 +115,8 @@ func fate(r lab.Result) string {
 	return r.Outcome.String()
 }
 
+// heartbeat sends a heartbeat of SCTP on each second one, which nothing
+// answers.
 func (s *story) heartbeat(name string) {
 	for _, h := range s.held[name] {
 		if err := h.conn.Heartbeat(); err != nil {
@@ -118,6 +125,7 @@ func (s *story) heartbeat(name string) {
 	}
 }
 
+// write sends on each second one without waiting.
 func (s *story) write(name string) {
 	for i, h := range s.held[name] {
 		h.conn.Conn.(*net.TCPConn).SetKeepAlive(false)
@@ -130,6 +138,7 @@ func (s *story) write(name string) {
 	}
 }
 
+// resetWithin returns how many are reset within a time: all, none, or 2 of 8.
 func (s *story) resetWithin(name string, limit time.Duration) string {
 	deadline, reset := time.Now().Add(limit), 0
 	for _, h := range s.held[name] {

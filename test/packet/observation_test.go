@@ -26,9 +26,11 @@ import (
 // observationSteps returns the steps that read what the proxy of node1 reports.
 func (s *story) observationSteps() map[string]any {
 	return map[string]any{
+		// returns the sum of a metric of node1 with LABEL=VALUE....
 		"metric": func(name string, labels ...string) int { return s.metric(s.t, name, labels...) },
 		"some":   s.some, "grows": s.grows, "metrics": s.metricsStep, "refusals": s.refusals,
 		"health": s.health, "log": s.logged, "flows": s.flows,
+		// prints the output of a command, which may find problems.
 		"nftproxy": func(args ...string) string {
 			out, _ := s.nftproxy(s.t, args...).Output()
 			return string(out)
@@ -79,12 +81,14 @@ func (c *cluster) metric(t testing.TB, name string, labels ...string) (sum int) 
 	return sum
 }
 
+// some fails if the sum of a metric is 0.
 func (s *story) some(name string) {
 	if s.metric(s.t, name) == 0 {
 		s.t.Errorf("got 0")
 	}
 }
 
+// grows is like connect, and the metric of each family must grow.
 func (s *story) grows(name string, args ...string) {
 	before := s.samples(s.t, name)
 	s.connect(args...)
@@ -98,6 +102,7 @@ func (s *story) grows(name string, args ...string) {
 	}
 }
 
+// metricsStep prints the samples of a metric.
 func (s *story) metricsStep(name string) string {
 	var lines []string
 	for sample, value := range s.samples(s.t, name) {
@@ -107,6 +112,8 @@ func (s *story) metricsStep(name string) string {
 	return strings.Join(lines, "")
 }
 
+// refusals SERVICE FROM -> TO sends one UDP packet for each family, and returns
+// the reasons whose counters grew.
 func (s *story) refusals(args ...string) (text string) {
 	for _, k := range s.expectations(args...) {
 		if k.network != "udp" {
@@ -133,6 +140,7 @@ func (c *cluster) refused(t testing.TB) map[string]int {
 	return all
 }
 
+// health returns the local endpoints that a health-check NodePort reports.
 func (s *story) health(node string, port uint16) string {
 	var answers []string
 	for _, addr := range s.node(node).Addrs() {
@@ -170,6 +178,7 @@ func (c *cluster) healthCheck(t testing.TB, at netip.AddrPort) (int, error) {
 	return health.LocalEndpoints, nil
 }
 
+// logged returns the number of lines with a text in the log of NODE[,NODE].
 func (s *story) logged(nodes string, words ...string) string {
 	var counts []string
 	for name := range strings.SplitSeq(nodes, ",") {
@@ -188,6 +197,7 @@ func (c *cluster) nftproxy(t testing.TB, args ...string) *lab.Cmd {
 	return cmd
 }
 
+// flows returns the connections of nftproxy flows by state and endpoint.
 func (s *story) flows(args ...string) (text string) {
 	var report flows.Report
 	out, err := s.nftproxy(s.t, append([]string{"flows", "-o", "json"}, args...)...).Output()
@@ -217,6 +227,7 @@ func (s *story) flows(args ...string) (text string) {
 	return text + strings.Join(append(report.Notes, ""), "\n")
 }
 
+// generations returns the generation of the ruleset of each node.
 func (s *story) generations() (text string) {
 	for _, node := range s.Nodes() {
 		err := node.Do(func() error {

@@ -17,6 +17,8 @@ func (s *story) repeatSteps() map[string]any {
 	return map[string]any{"attempts": s.attempts, "repeat": s.repeat, "busy": s.busy}
 }
 
+// attempts makes n connections at once from each client, and returns how many
+// get no answer: none, some, or all.
 func (s *story) attempts(n int, timeout time.Duration, clients ...string) string {
 	return s.count(n, clients, func(k *check, _ uint16) bool {
 		r := k.probe(s.t.Context(), lab.ProbeOptions{Timeout: timeout})
@@ -27,6 +29,8 @@ func (s *story) attempts(n int, timeout time.Duration, clients ...string) string
 	})
 }
 
+// repeat is like attempts for UDP flows, which send again after 4 s, as a
+// resolver does.
 func (s *story) repeat(n, times int, clients ...string) string {
 	return s.count(n, clients, func(k *check, port uint16) bool {
 		for range times {
@@ -68,6 +72,7 @@ func (s *story) count(n int, clients []string, answered func(*check, uint16) boo
 	return "some"
 }
 
+// busy starts servers whose queue is full, so that they accept no connection.
 func (s *story) busy(port uint16, pods ...string) {
 	for _, name := range pods {
 		pod := s.origin(name).Namespace

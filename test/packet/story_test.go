@@ -21,8 +21,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/script"
 )
 
-// TestScripts runs the scripts of testdata/scripts. Their README describes the
-// steps.
+// TestScripts runs the scripts of testdata/scripts.
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{
 		Judges: []string{"connect", "ask", "await", "traced", "grows", "spread"},
@@ -101,7 +100,8 @@ func (t *stepT) Fatalf(format string, args ...any) {
 
 func (t *stepT) Fatal(args ...any) { t.Fatalf("%s", fmt.Sprint(args...)) }
 
-// create is the first step of each script.
+// create is the first step of each script. It starts a cluster with flags
+// besides the default ones.
 func (s *story) create(flags ...string) {
 	s.setUp(s.env.T, append(defaultFlags(), flags...)...)
 	s.start()
@@ -115,12 +115,17 @@ func (s *story) allSteps() map[string]script.Command {
 		"apply": s.applyFiles, "absent": s.absent, "spec": s.spec, "label": s.label,
 		"endpoints": s.endpoints, "avoided": s.avoid, "remove": s.remove,
 		"terminate": s.terminate, "kill": s.kill, "interrupt": s.interrupt, "start": s.start, "settle": s.settle,
-		"signal": s.signal, "ended": func(node string) { s.proxy(node).wait(s.t) },
+		"signal": s.signal,
+		// waits until the proxy of a node has ended.
+		"ended": func(node string) { s.proxy(node).wait(s.t) },
 		"flags": s.flags, "restart": s.again,
 		"check": s.check, "connect": s.connect, "await": s.await,
-		"keep": s.keep, "same": s.same, "like-new": func() { s.expectFresh(s.t) },
-		"chains": s.chains, "cleanup": s.cleanup, "remove-interface": s.removeInterface,
-		"bridge": s.addBridgedPods, "nodeports": s.nodePorts, "sleep": time.Sleep, "example": s.example,
+		"keep": s.keep, "same": s.same,
+		// compares the tables of both nodes with those of new proxies.
+		"like-new": func() { s.expectFresh(s.t) },
+		"chains":   s.chains, "cleanup": s.cleanup, "remove-interface": s.removeInterface,
+		"bridge": s.addBridgedPods, "nodeports": s.nodePorts, "example": s.example,
+		"sleep": time.Sleep, // waits for a time.
 	}
 	for _, topic := range []map[string]any{
 		s.choiceSteps(), s.heldSteps(), s.repeatSteps(), s.observationSteps(), s.trafficSteps(), s.traceSteps(),
@@ -131,7 +136,11 @@ func (s *story) allSteps() map[string]script.Command {
 	return script.Steps(all)
 }
 
-// add adds what a cluster does not have.
+// add adds pod NAME NODE [bridge=NAME] [interface=NAME]; endpoints N: the pods
+// e0, e1, and so on, on both nodes in turn, whose names it returns; place NAME
+// NODE IPV4 IPV6: addresses of a node, on an interface of their own; client
+// NAME IPV4 IPV6; clients N: client-0, client-1, and so on; loopback: 127.0.0.1
+// and ::1 of node1 as a client.
 func (s *story) add(kind string, args ...string) string {
 	switch kind {
 	case "pod":
@@ -202,7 +211,7 @@ func (s *story) listen(port uint16, where ...string) {
 	}
 }
 
-// sysctl sets a kernel parameter.
+// sysctl WHERE... NAME VALUE sets a kernel parameter.
 func (s *story) sysctl(args ...string) {
 	n := len(args) - 2
 	for _, name := range args[:n] {
@@ -210,7 +219,7 @@ func (s *story) sysctl(args ...string) {
 	}
 }
 
-// on runs a program.
+// on runs a program at WHERE[,WHERE...], and prints its output.
 func (s *story) on(where, program string, args ...string) (output string) {
 	for name := range strings.SplitSeq(where, ",") {
 		cmd := s.origin(name).Command(s.t.Context(), program, args...)
@@ -232,7 +241,8 @@ func (s *story) applyFiles(files ...string) {
 	s.settle()
 }
 
-// example prints the code block after a heading of a page in docs.
+// example prints the code block after a heading of a page in docs, with OLD=NEW
+// replaced.
 func (s *story) example(page, heading string, replace ...string) string {
 	text, err := os.ReadFile("../../docs/" + page)
 	must.NoError(s.t, err)
@@ -251,12 +261,14 @@ func (s *story) example(page, heading string, replace ...string) string {
 	return code
 }
 
-// absent names a Service that does not exist.
+// absent SERVICE number: N, ... names a Service that does not exist, to use its
+// addresses.
 func (s *story) absent(name string, fields ...string) {
 	s.services[name] = s.parse("{name: " + name + ", " + strings.Join(fields, " ") + "}")
 }
 
-// spec replaces the spec of a Service.
+// spec SERVICE FIELD: VALUE, ... replaces the spec of a Service, except for the
+// addresses.
 func (s *story) spec(name string, fields ...string) {
 	old := s.service(name)
 	var spec map[string]any
@@ -277,12 +289,13 @@ func (s *story) label(node string, pairs ...string) {
 	s.settle()
 }
 
-// endpoints replaces the endpoints of Services.
+// endpoints replaces the endpoints of SERVICE[,SERVICE...].
 func (s *story) endpoints(names string, endpoints ...string) {
 	s.setEndpoints(strings.Join(endpoints, " "), strings.Split(names, ",")...)
 }
 
-// avoid names the endpoints of a Service that node1 ejects.
+// avoid names the endpoints of a Service that node1 ejects, which is not in the
+// API.
 func (s *story) avoid(name string, pods ...string) { s.service(name).avoided = pods }
 
 // removeInterface removes an interface that a place has.
@@ -314,8 +327,9 @@ func (c *cluster) addBridgedPods(names ...string) {
 	}
 }
 
-// nodePorts checks the NodePorts of the Services web, none and local at open
-// places of node1, and the node's own servers at closed ones.
+// nodePorts PLACE... but not PLACE... checks the NodePorts of the Services web,
+// none and local at open places of node1, and the servers of the node at closed
+// ones.
 func (s *story) nodePorts(places ...string) {
 	var todo checks
 	expect := func(name, line string) { todo = append(todo, s.checks(s.service(name), line)...) }

@@ -15,7 +15,10 @@ import (
 // traceSteps returns the steps of nftproxy trace.
 func (s *story) traceSteps() map[string]any {
 	return map[string]any{
+		// skips the script on kernels without tables of a process.
 		"needs-trace": func() { needOwnedTables(s.env.T) },
+		// SERVICE FROM -> TO => OUTCOME traces the first packet of an attempt:
+		// explain must predict it, with its reason.
 		"traced": func(args ...string) {
 			for _, k := range s.expectations(args...) {
 				if !testing.Short() || k.network == "tcp" { // on emulated machines, each packet takes seconds
@@ -36,6 +39,8 @@ func needOwnedTables(t testing.TB) {
 	}
 }
 
+// trace prints the answer about a packet, and the steps of tables other than
+// those of the proxy.
 func (s *story) trace(network, family string, args ...string) (text string) {
 	for _, k := range s.expectations(args...) {
 		if k.network != network || k.family.String() != family {

@@ -19,9 +19,11 @@ import (
 // tracingSteps returns the steps of nftproxy trace in the background.
 func (s *story) tracingSteps() map[string]any {
 	return map[string]any{
+		// starts nftproxy trace on node1.
 		"tracing": func(name string, args ...string) {
 			s.tracings[name] = s.startTrace(s.env.T, args...)
 		},
+		// prints the next packets of a trace, or all.
 		"packets": func(name, number string) (text string) {
 			r := s.tracings[name]
 			for n := 0; number == "all" && r.packets.More() || number != "all" && fmt.Sprint(n) != number; n++ {
@@ -31,6 +33,8 @@ func (s *story) tracingSteps() map[string]any {
 			}
 			return text
 		},
+		// ends a trace, with INT or KILL by a signal, and prints the exit code
+		// and its log.
 		"end-trace": func(name string, signal ...string) string {
 			r := s.tracings[name]
 			switch {

@@ -39,11 +39,14 @@ var attemptEvery = flag.Duration("attempt-every", 25*time.Millisecond,
 func (s *story) trafficSteps() map[string]any {
 	return map[string]any{
 		"traffic": s.startTraffic,
-		"pass":    func(n int64) { s.traffic.pass(s.t, n) },
+		// waits until each of these clients made n more attempts.
+		"pass": func(n int64) { s.traffic.pass(s.t, n) },
+		// ends the traffic: no attempt may have failed.
 		"no-failures": func() {
 			s.traffic.mustNotFail(s.t)
 			s.traffic = nil
 		},
+		// waits until attempts succeed again, and ends the traffic.
 		"recovers": func() {
 			s.traffic.awaitRecovery(s.t)
 			s.traffic.stop()
@@ -53,8 +56,9 @@ func (s *story) trafficSteps() map[string]any {
 	}
 }
 
-// startTraffic starts clients that connect to a service until stop or the end
-// of the script, over all its protocols and families.
+// startTraffic starts clients that connect to a Service again and again, over
+// all its protocols and families, until no-failures, recovers, or the end of
+// the script.
 func (s *story) startTraffic(timeout time.Duration, args ...string) {
 	if s.traffic == nil {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -145,6 +149,8 @@ func (w *traffic) awaitRecovery(t testing.TB) {
 // servers are the servers of a pod that is an endpoint.
 type servers struct{ tcp, udp *lab.Server }
 
+// scale starts servers in pods and makes them the endpoints of a Service.
+// Earlier ones terminate.
 func (s *story) scale(service string, pods ...string) {
 	s.wanted = pods
 	for _, name := range pods {
@@ -170,6 +176,7 @@ func (s *story) scale(service string, pods ...string) {
 	s.setEndpoints(endpoints, service)
 }
 
+// endTerminating removes the endpoints of a Service that terminate.
 func (s *story) endTerminating(service string) {
 	s.setEndpoints(fmt.Sprint("port=", spareTarget, " ", strings.Join(s.wanted, " ")), service)
 	for name, server := range s.servers {
@@ -181,6 +188,8 @@ func (s *story) endTerminating(service string) {
 	}
 }
 
+// rollout scales a Service, and removes the endpoints that terminate, with
+// attempts between.
 func (s *story) rollout(service string, pods ...string) {
 	const attempts = 3
 	s.traffic.pass(s.t, attempts)

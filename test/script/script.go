@@ -16,7 +16,8 @@
 // describes the format and the standard commands, among them cmp, grep, stdout
 // and exec. This package adds commands that return text, usually functions with
 // typed parameters (Steps): a step can end with the text that it must return,
-// after =>. A step with ! must fail, and stderr then has the error.
+// after =>. A step with ! must fail, and stderr then has the error. Command
+// steps lists the commands of a package.
 //
 // Scripts run in parallel. With the flag -update, cmp writes the text that it
 // got to the script.

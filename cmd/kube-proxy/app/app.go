@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/pflag"
+	jsonlog "k8s.io/component-base/logs/json"
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
@@ -29,7 +30,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		if _, unknown := errors.AsType[*pflag.NotExistError](err); unknown {
 			err = fmt.Errorf("%w: kube-proxy --help lists the flags", err)
 		}
-		fmt.Fprintf(stderr, "kube-proxy: %v\n", err)
+		printError(stderr, err, o.LogsJSON())
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
@@ -38,11 +39,27 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	defer klog.Flush()
 	if err := execute(ctx, o, stdout); err != nil {
 		klog.Flush()
-		fmt.Fprintf(stderr, "kube-proxy: %v\n", err)
+		printError(stderr, err, o.LogsJSON())
 		return 1
 	}
 	return 0
 }
+
+// printError prints the error that ends the command, in the format of the log.
+func printError(stderr io.Writer, err error, inJSON bool) {
+	if !inJSON {
+		fmt.Fprintf(stderr, "kube-proxy: %v\n", err)
+		return
+	}
+	logger, _ := jsonlog.NewJSONLogger(0, unbuffered{stderr}, nil, nil)
+	logger.Error(err, "Command failed")
+}
+
+// unbuffered is a destination of a log.
+type unbuffered struct{ io.Writer }
+
+// Sync implements zapcore.WriteSyncer.
+func (unbuffered) Sync() error { return nil }
 
 // execute runs the action that the command line selects. The default is to
 // serve until ctx ends.
@@ -65,7 +82,7 @@ func execute(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	case o.Cleanup:
 		return cleanUp(ctx)
 	case o.InitOnly:
-		return initNode(o)
+		return errors.Join(initNode(o)...)
 	}
 	setUpMemory(o.Configuration.EnableProfiling)
 	hangups := make(chan os.Signal, 1)
@@ -76,7 +93,7 @@ func execute(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	}
 	defer s.proxier.Close()
 	defer s.answers.Close()
-	if err := setUpNode(o); err != nil {
+	if s.unset, err = setUpNode(o); err != nil {
 		return err
 	}
 	return s.run(ctx, hangups)

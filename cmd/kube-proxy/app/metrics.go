@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 	"github.com/nftproxy/nftproxy/proxier/manifest"
 )
@@ -26,6 +27,19 @@ func newManifestProblems(status func() *manifest.Status) prometheus.Collector {
 		Name: "nftproxy_manifest_problems",
 		Help: "Problems of manifests: objects that are not served, or in an earlier version.",
 	}, func() float64 { return float64(status().ProblemCount) })
+}
+
+// newConfigInvalid returns a gauge of the state of the configuration file.
+func newConfigInvalid(o *config.Options) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "nftproxy_config_file_invalid",
+		Help: "1 if the configuration file changed and cannot be used, so that a restart would fail, otherwise 0.",
+	}, func() float64 {
+		if o.FileProblem() != nil {
+			return 1
+		}
+		return 0
+	})
 }
 
 var (

@@ -1,14 +1,19 @@
 package app
 
 import (
+	"context"
 	"net/http"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/rest"
 
+	"github.com/nftproxy/nftproxy/proxier/informer"
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 	"github.com/nftproxy/nftproxy/proxier/manifest"
+	"github.com/nftproxy/nftproxy/test/must"
 )
 
 // The problems of manifests are a metric.
@@ -24,6 +29,29 @@ type answering struct{}
 
 func (answering) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody}, nil
+}
+
+// The durations of lists are a metric, as in kube-proxy.
+func TestListDurations(t *testing.T) {
+	client, err := apiclient.New(&rest.Config{
+		Transport:     &requestLog{requests: sets.New[string]()},
+		ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+	})
+	must.NoError(t, err)
+	source, err := informer.New(informer.Config{Client: client, NodeName: "n1", Handler: withoutObjects{}})
+	must.NoError(t, err)
+	ctx, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	must.NoError(t, source.Run(ctx))
+	verbs := make(map[string]bool)
+	for _, m := range scrape(t, statusPages(t), "/metrics")["rest_client_request_duration_seconds"].GetMetric() {
+		for _, l := range m.GetLabel() {
+			verbs[l.GetValue()] = true
+		}
+	}
+	if !verbs["GET"] {
+		t.Errorf("got durations of %v, want of GET", verbs)
+	}
 }
 
 // The metrics have the times of the last answer and of each watch, and none

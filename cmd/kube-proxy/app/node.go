@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -15,35 +16,34 @@ import (
 )
 
 // initNode sets the sysctls of connection tracking, which needs a writable
-// /proc/sys (--init-only).
-func initNode(o *config.Options) error {
-	if o.Manifests != "" && o.ConfigFile == "" {
-		return nil // a machine without a cluster keeps its sysctls
-	}
+// /proc/sys (--init-only). It returns an error for each that stays unset.
+func initNode(o *config.Options) []error {
 	loadConntrack()
-	outcome, err := conntrackSettings(&o.Configuration.Conntrack).Apply("/")
+	outcome := conntrackSettings(&o.Configuration.Conntrack).Apply("/")
 	for _, c := range outcome.Changed {
 		klog.InfoS("Changed a sysctl of connection tracking", "file", c.File, "from", c.From, "to", c.To)
 	}
 	if outcome.Warning != nil {
 		klog.InfoS("Connection tracking may be slow", "err", outcome.Warning)
 	}
-	return err
+	return outcome.Failed
 }
 
-// setUpNode applies the settings that are not rules. If /proc/sys is
-// read-only, as in an unprivileged container, it logs the error, and an init
-// container must set the sysctls: Services can be served without them.
-func setUpNode(o *config.Options) error {
-	err := initNode(o)
-	switch {
-	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		klog.ErrorS(err, "Failed to set a sysctl of connection tracking")
-	case err != nil:
-		return err
+// setUpNode applies the settings that are not rules. If a sysctl cannot be
+// written, as in an unprivileged container, it logs the error, which unset has,
+// and an init container must set the sysctl: Services can be served without it.
+func setUpNode(o *config.Options) (unset []string, err error) {
+	for _, failure := range initNode(o) {
+		denied := func(errno syscall.Errno) bool { return errors.Is(failure, errno) }
+		if !slices.ContainsFunc([]syscall.Errno{syscall.EROFS, syscall.EACCES, syscall.EPERM}, denied) {
+			err = errors.Join(err, failure)
+			continue
+		}
+		klog.ErrorS(failure, "Failed to set a sysctl of connection tracking")
+		unset = append(unset, failure.Error())
 	}
 	applyOOMScore(o.Configuration.OOMScoreAdj)
-	return nil
+	return unset, err
 }
 
 // loadConntrack makes the kernel load the module of connection tracking: its

@@ -49,6 +49,8 @@ type server struct {
 	answers   *answer.Answers // for the socket
 	socket    *socket.Server
 	detect    ruleset.DetectLocalMode
+	// unset has an error for each sysctl that could not be set.
+	unset []string
 }
 
 // newServer creates and connects the parts of a server. It changes nothing on
@@ -74,7 +76,8 @@ func newServer(ctx context.Context, o *config.Options) (*server, error) {
 		return nil, err
 	}
 	s.answers, err = answer.New(answer.Config{
-		Proxy: s.proxier, Version: Version, NodeEligible: s.nodeEligible, API: s.apiContact, Manifests: s.manifests,
+		Proxy: s.proxier, Version: Version, NodeEligible: s.proxier.NodeEligible,
+		API: s.apiContact, Manifests: s.manifests, Setup: s.setup,
 	})
 	if err != nil {
 		return nil, err
@@ -113,10 +116,16 @@ func (s *server) apiContact() *apiclient.ContactState {
 	return &state
 }
 
+// setup returns what failed to be configured, for the command nftproxy.
+func (s *server) setup() answer.Setup {
+	return answer.Setup{UnsetSysctls: s.unset, ConfigFile: (*answer.FileProblem)(s.options.FileProblem())}
+}
+
 // connect creates the client of the API server and the recorder of events.
 func (s *server) connect(pc *proxier.Config) error {
 	if s.options.Manifests != "" {
 		pc.ExplicitSync = true // the manifest source calls Sync
+		pc.NodeOptional = true
 		return nil
 	}
 	client, eventClient, err := newClients(&s.config.ClientConnection, s.options.Master, &s.contact)
@@ -156,14 +165,15 @@ func (s *server) listen(ctx context.Context) (err error) {
 		Addr:         s.config.HealthzBindAddress,
 		HardFail:     s.config.BindAddressHardFail,
 		Health:       s.proxier.Health,
-		NodeEligible: s.nodeEligible,
+		NodeEligible: s.proxier.NodeEligible,
 		OnHealthz:    onHealthz,
 		OnLivez:      onLivez,
 	})
 	if err != nil {
 		return err
 	}
-	metrics := []prometheus.Collector{healthz, livez, s.proxier.Metrics(), contactMetrics{&s.contact}}
+	metrics := []prometheus.Collector{healthz, livez, s.proxier.Metrics(), contactMetrics{&s.contact},
+		newConfigInvalid(s.options)}
 	if s.manifests != nil {
 		metrics = append(metrics, newManifestProblems(s.manifests))
 	}
@@ -178,10 +188,6 @@ func (s *server) listen(ctx context.Context) (err error) {
 	}
 	return nil
 }
-
-// nodeEligible reports whether load balancers may send traffic to this node.
-// Without an API server there is no Node object.
-func (s *server) nodeEligible() bool { return s.client == nil || s.proxier.NodeEligible() }
 
 // drainTimeout limits the time for connections to NodePorts on localhost to end
 // when the process ends. It is less than the grace period of a pod, 30 s.

@@ -13,6 +13,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // flagSpec is a flag of kube-proxy.
@@ -138,6 +140,22 @@ func (c *commandLine) checkNumbers() error {
 	return errors.Join(errs...)
 }
 
+// checkPairs returns an error about settings that contradict each other.
+func (c *commandLine) checkPairs() error {
+	var errs []error
+	o, own := c.options, func(name string) string { return c.origin(ownSection + "." + name) }
+	if o.Master != "" && o.Manifests != "" {
+		errs = append(errs, fmt.Errorf("--master and %s: serve an API server or a folder, not both", own("manifests")))
+	}
+	rows := o.Rules.Budgets
+	limit := cmp.Or(rows.Namespace, ruleset.DefaultNamespaceRows)
+	if rows.Service > limit && rows.Service != ruleset.DefaultServiceRows {
+		errs = append(errs, fmt.Errorf("%s: %d is greater than %s, %d", own("maxServiceRows"), rows.Service,
+			own("maxNamespaceRows"), limit))
+	}
+	return errors.Join(errs...)
+}
+
 // warnings returns a warning for each flag that is set and has no effect, is
 // deprecated, or has a value that cannot be written to a file.
 func (c *commandLine) warnings() (out []string) {
@@ -180,6 +198,19 @@ func (c *commandLine) applyToConfiguration() error {
 		return errors.New(`--cluster-cidr: must not be empty: set a CIDR or omit the flag`)
 	}
 	return nil
+}
+
+// keepSysctls makes connection tracking keep the sysctls of the node, unless
+// their flags are set: a machine without a cluster has its own.
+func (c *commandLine) keepSysctls() error {
+	var errs []error
+	for _, f := range c.flags {
+		isSet := c.changed(f.name) || f.name == "conntrack-max-per-core" && c.changed("conntrack-min")
+		if within(f.field, "conntrack") && !isSet {
+			errs = append(errs, c.all.Lookup(f.name).Value.Set("0"))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // serverAddress returns the address of a server, "" if there is no server.

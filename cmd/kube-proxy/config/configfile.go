@@ -13,6 +13,22 @@ import (
 // kubelet takes longer to update it, and each read wakes the idle process.
 const watchInterval = 5 * time.Second
 
+// FileProblem is why the content of the configuration file is not in effect.
+type FileProblem struct {
+	File, Error string
+	Since       time.Time
+}
+
+// FileProblem returns why the content of the configuration file is not in
+// effect, nil if it is. Any goroutine can call it.
+func (o *Options) FileProblem() *FileProblem { return o.problem.Load() }
+
+// ignoreFile records and logs why the configuration file is not used.
+func (o *Options) ignoreFile(logger klog.Logger, err error, message string) {
+	o.problem.Store(&FileProblem{o.ConfigFile, oneLine(err), time.Now()})
+	logger.Error(err, message+", keeping the current configuration", "file", o.ConfigFile)
+}
+
 // WatchConfigFile returns an error that lists the changed fields when the
 // content of the configuration file differs from the content that Parse read.
 // It returns nil when ctx ends.
@@ -46,10 +62,9 @@ func (o *Options) WatchConfigFile(ctx context.Context) error {
 		now, err := o.readFile(o.ConfigFile)
 		if err != nil {
 			if !unreadable {
-				logger.Error(err, "Failed to read the configuration file, keeping the current configuration",
-					"file", o.ConfigFile)
+				o.ignoreFile(logger, err, "Failed to read the configuration file")
 			}
-			unreadable = true
+			unreadable, checked = true, nil
 			continue
 		}
 		unreadable = false
@@ -67,12 +82,12 @@ func (o *Options) WatchConfigFile(ctx context.Context) error {
 // accept this content of the file with the same command line.
 func (o *Options) checkContent(logger klog.Logger, content []byte) error {
 	if bytes.Equal(content, o.content) {
+		o.problem.Store(nil)
 		logger.Info("The configuration file matches the current configuration again", "file", o.ConfigFile)
 		return nil
 	}
 	if _, err := parseWith(o.args, func(string) ([]byte, error) { return content, nil }); err != nil {
-		logger.Error(err, "Ignoring an invalid configuration file, keeping the current configuration",
-			"file", o.ConfigFile)
+		o.ignoreFile(logger, err, "Ignoring an invalid configuration file")
 		return nil
 	}
 	return fmt.Errorf("content of the configuration file %s was updated: %s; exiting for a restart",

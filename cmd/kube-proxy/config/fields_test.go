@@ -31,6 +31,29 @@ func TestFieldsOfKubeProxy(t *testing.T) {
 	checkSame(t, got, want)
 }
 
+// TestOwnFieldsOfChart compares the fields that kube-proxy does not have with
+// those that the schema of the chart accepts.
+func TestOwnFieldsOfChart(t *testing.T) {
+	data, err := os.ReadFile("../../../deploy/helm/nftproxy/values.schema.json")
+	must.NoError(t, err)
+	var schema struct {
+		Defs map[string]struct {
+			Properties map[string]any `json:"properties"`
+		} `json:"$defs"`
+	}
+	must.NoError(t, json.Unmarshal(data, &schema))
+	var got, want []string
+	for name := range schema.Defs["main.ownSection"].Properties {
+		got = append(got, name)
+	}
+	for _, f := range parse(t).cmd.flags {
+		if name, ok := strings.CutPrefix(f.field, ownSection+"."); ok {
+			want = append(want, name)
+		}
+	}
+	checkSame(t, got, want)
+}
+
 // checkSame compares lines in any order.
 func checkSame(t *testing.T, got, want []string) {
 	t.Helper()

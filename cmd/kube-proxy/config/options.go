@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
@@ -47,6 +48,8 @@ type Options struct {
 	cmd      *commandLine
 	warnings []string
 	content  []byte // of the configuration file
+	// problem is the state of the configuration file, nil if it is in effect.
+	problem atomic.Pointer[FileProblem]
 	// minSyncPeriodUnset reports whether neither the flag nor the field is
 	// set.
 	minSyncPeriodUnset bool
@@ -57,7 +60,8 @@ type fileReader func(name string) ([]byte, error)
 
 // Parse parses the command line, without the program's name, and the file of
 // --config. The error has one line for each invalid flag or field, with the
-// flag, or the file and the field, and the value.
+// flag, or the file and the field, and the value. With an error, the Options
+// have only the format of the log, as far as it is known.
 func Parse(args []string) (*Options, error) { return parseWith(args, os.ReadFile) }
 
 func parseWith(args []string, read fileReader) (*Options, error) {
@@ -68,15 +72,12 @@ func parseWith(args []string, read fileReader) (*Options, error) {
 	o.Configuration.NFTables.MinSyncPeriod.Duration = defaultMinSyncPeriod
 	o.cmd = newCommandLine(o)
 	if err := o.cmd.parse(args); err != nil {
-		return nil, err
+		return o, err
 	}
 	if o.Help || o.Version.Printed() {
 		return o, nil
 	}
-	if err := o.complete(); err != nil {
-		return nil, err
-	}
-	return o, nil
+	return o, o.complete()
 }
 
 // Flags returns all flags with their values or defaults, as kube-proxy shows
@@ -99,7 +100,7 @@ func (o *Options) complete() error {
 	if err := o.cmd.overrideHostname(o.Configuration); err != nil {
 		return err
 	}
-	if err := o.cmd.checkNumbers(); err != nil {
+	if err := errors.Join(o.cmd.checkNumbers(), o.cmd.checkPairs()); err != nil {
 		return err
 	}
 	v := &validator{origin: o.cmd.origin, inFile: o.ConfigFile != ""}
@@ -120,6 +121,9 @@ func (o *Options) loadFlags() error {
 		return err
 	}
 	o.warnings = append(o.warnings, o.cmd.warnings()...)
+	if o.Manifests != "" {
+		return o.cmd.keepSysctls()
+	}
 	return nil
 }
 
@@ -162,6 +166,9 @@ func (o *Options) Warnings() []string { return o.warnings }
 
 // canonicalName returns the name of a node in the form of the API.
 func canonicalName(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
+
+// LogsJSON reports whether the log is in JSON.
+func (o *Options) LogsJSON() bool { return o.Configuration.Logging.Format == logsapi.JSONLogFormat }
 
 // ApplyLogging configures klog, to which slog writes with the level -v at
 // verbosity v. It must be called at most once in a process, and before other

@@ -226,6 +226,9 @@ func (c commands) watch(s *script.Script, args ...string) (text string, err erro
 		}
 		cancel()
 		text = <-result
+		if problem := o.FileProblem(); problem != nil {
+			text += fmt.Sprintf("problem of %s: %s\n", problem.File, problem.Error)
+		}
 	})
 	header := regexp.MustCompile(`(?m)^[EI].*?\] `)
 	return strings.ReplaceAll(header.ReplaceAllString(log.String(), "")+text, c.dir, ""), nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -53,9 +54,7 @@ func (v *validator) validate(c *v1alpha1.KubeProxyConfiguration, gate featuregat
 			strings.Join(previousVersions, ", "))
 	}
 	v.detectLocal(c)
-	if c.HostnameOverride != "" && canonicalName(c.HostnameOverride) == "" {
-		v.bad("hostnameOverride", "%q is blank: set the node's name or leave it empty", c.HostnameOverride)
-	}
+	v.nodeName(c.HostnameOverride)
 	for _, err := range logsapi.Validate(&c.Logging, gate, field.NewPath("logging")) {
 		v.bad(err.Field, "%s", oneLine(fmt.Errorf("%s", err.ErrorBody())))
 	}
@@ -155,6 +154,19 @@ func (v *validator) detectLocal(c *v1alpha1.KubeProxyConfiguration) {
 	case mode == "InterfaceNamePrefix":
 		v.interfaceName("detectLocal.interfaceNamePrefix", c.DetectLocal.InterfaceNamePrefix)
 	}
+	if string(c.DetectLocalMode) == "NodeCIDR" {
+		v.notWithNodeCIDR("detectLocal.bridgeInterface", c.DetectLocal.BridgeInterface, "BridgeInterface")
+		v.notWithNodeCIDR("detectLocal.interfaceNamePrefix", c.DetectLocal.InterfaceNamePrefix, "InterfaceNamePrefix")
+	}
+}
+
+// notWithNodeCIDR reports a field of another detectLocalMode, which kube-proxy
+// ignores.
+func (v *validator) notWithNodeCIDR(field, value, mode string) {
+	if value != "" {
+		v.bad(field, "%q has no effect with %s NodeCIDR: set the mode to %s, or remove the interface", value,
+			v.origin("detectLocalMode"), mode)
+	}
 }
 
 // interfaceName validates the name, or a prefix of the name, of an interface.
@@ -165,6 +177,18 @@ func (v *validator) interfaceName(field, name string) {
 		v.bad(field, "must not be empty with this detectLocalMode")
 	case len(name) > 15 || strings.ContainsAny(name, "/ \t\n\"*"):
 		v.bad(field, "%q is not a valid interface name", name)
+	}
+}
+
+// nodeName validates hostnameOverride.
+func (v *validator) nodeName(s string) {
+	problems := validation.IsDNS1123Subdomain(canonicalName(s))
+	switch {
+	case s == "":
+	case canonicalName(s) == "":
+		v.bad("hostnameOverride", "%q is blank: set the node's name or leave it empty", s)
+	case len(problems) > 0:
+		v.bad("hostnameOverride", "%q is not the name of a Node: %s", s, problems[0])
 	}
 }
 

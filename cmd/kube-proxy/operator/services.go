@@ -178,6 +178,9 @@ func stateText(s *table.ServiceView, f *table.FrontendView) string {
 	if how, reduced := s.Reductions[f.Family]; reduced {
 		text += "; the Service " + how
 	}
+	if s.HealthCheckOwner != "" && f.Kind != ruleset.ClusterIP {
+		text += fmt.Sprintf("; its health-check NodePort %d belongs to %s", s.HealthCheckNodePort, s.HealthCheckOwner)
+	}
 	if s.Pending {
 		text += "; a change is pending"
 	}
@@ -210,7 +213,11 @@ func printService(w io.Writer, s *table.ServiceView, wide bool) {
 		fmt.Fprintf(t, "SOURCE RANGES\t%s\n", prefixesText(s.SourceRanges))
 	}
 	if s.HealthCheckNodePort != 0 {
-		fmt.Fprintf(t, "HEALTH CHECK NODEPORT\t%d\n", s.HealthCheckNodePort)
+		fmt.Fprintf(t, "HEALTH CHECK NODEPORT\t%d", s.HealthCheckNodePort)
+		if s.HealthCheckOwner != "" {
+			fmt.Fprintf(t, ", which belongs to %s", s.HealthCheckOwner)
+		}
+		fmt.Fprintln(t)
 	}
 	t.Flush()
 	for i := range s.Ports {

@@ -37,6 +37,7 @@ func (s *status) print(w io.Writer, wide bool) {
 			fmt.Fprintf(t, "INVALID\t%d objects with invalid fields, see their events\n", p.InvalidObjects)
 		}
 		printManifests(t, p)
+		printList(t, "SYSCTLS THAT ARE NOT SET", len(p.UnsetSysctls), p.UnsetSysctls)
 		printSyncs(t, p)
 		printNumbers(t, p.Families, wide)
 		printRefused(t, p.Families)

@@ -5,9 +5,61 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path"
+	"strings"
 	"testing"
 	"time"
 )
+
+// The state has the resources that the API server refuses, until it answers
+// again, and whether it has the address of the Service kubernetes.
+func TestContactRefused(t *testing.T) {
+	status := http.StatusForbidden
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path.Base(r.URL.Path) == "services" {
+			w.WriteHeader(status)
+		}
+	}))
+	defer server.Close()
+	var contact Contact
+	client := &http.Client{Transport: contact.Wrap(http.DefaultTransport)}
+	for _, want := range []struct {
+		status int
+		text   string
+	}{
+		{http.StatusForbidden, "the API server refuses requests for services (403 Forbidden)"},
+		{http.StatusGone, ""}, {http.StatusTooManyRequests, ""},
+		{http.StatusUnauthorized, "the API server refuses requests for services (401 Unauthorized)"},
+		{http.StatusOK, ""},
+		{http.StatusInternalServerError, "the API server refuses requests for services (500 Internal Server Error)"},
+	} {
+		status = want.status
+		for _, resource := range []string{"services", "nodes"} {
+			response, err := client.Get(server.URL + "/api/v1/" + resource)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+		}
+		if s := contact.State(); s.Trouble() != want.text || s.ViaService {
+			t.Errorf("%d: got %q, via Service %v, want %q", want.status, s.Trouble(), s.ViaService, want.text)
+		}
+	}
+	t.Setenv(serviceHost, "127.0.0.1")
+	if _, err := client.Get(server.URL); err != nil {
+		t.Fatal(err)
+	}
+	if !contact.State().ViaService {
+		t.Error("got another address than the ClusterIP of the Service")
+	}
+	server.Close()
+	if _, err := client.Get(server.URL); err == nil {
+		t.Fatal("got an answer of a closed server")
+	}
+	if s := contact.State(); !strings.HasPrefix(s.Trouble(), "the API server does not answer: ") {
+		t.Errorf("got %q after a failure", s.Trouble())
+	}
+}
 
 func TestContact(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

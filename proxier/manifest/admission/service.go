@@ -14,6 +14,7 @@ const (
 	warnNoClusterIP   = "Service has no clusterIP, serving its other addresses only"
 	warnNoNodePort    = "Service has ports without a nodePort, serving no node ports for them"
 	warnNoHealthCheck = "Service has no healthCheckNodePort, serving no health check"
+	warnNoIngress     = "Service has no address in status.loadBalancer.ingress, serving no LoadBalancer IP"
 	warnStatus        = "Ignoring the load balancer status of a Service that is not of type LoadBalancer"
 )
 
@@ -47,6 +48,8 @@ func Service(service *corev1.Service) (warnings []string, errs field.ErrorList) 
 func serviceWarnings(service *corev1.Service) (warnings []string) {
 	spec := &service.Spec
 	withoutNodePort := func(port corev1.ServicePort) bool { return port.NodePort == 0 }
+	hasIP := func(ingress corev1.LoadBalancerIngress) bool { return ingress.IP != "" }
+	hasAddress := len(spec.ExternalIPs) > 0 || slices.ContainsFunc(service.Status.LoadBalancer.Ingress, hasIP)
 	for _, warning := range []struct {
 		text    string
 		applies bool
@@ -54,6 +57,7 @@ func serviceWarnings(service *corev1.Service) (warnings []string) {
 		{warnNoClusterIP, spec.Type != corev1.ServiceTypeExternalName && spec.ClusterIP == ""},
 		{warnNoNodePort, spec.Type == corev1.ServiceTypeNodePort && slices.ContainsFunc(spec.Ports, withoutNodePort)},
 		{warnNoHealthCheck, needsHealthCheck(spec) && spec.HealthCheckNodePort == 0},
+		{warnNoIngress, spec.Type == corev1.ServiceTypeLoadBalancer && !hasAddress},
 		{warnStatus, spec.Type != corev1.ServiceTypeLoadBalancer && len(service.Status.LoadBalancer.Ingress) > 0},
 	} {
 		if warning.applies {

@@ -32,7 +32,7 @@ import (
 
 // adoption is a rewrite that adopts the table in the kernel.
 type adoption struct {
-	*writer
+	keeper  *Keeper
 	tx      *transaction
 	found   inspection
 	isolate bool
@@ -52,11 +52,11 @@ type adoption struct {
 // adopt adopts the table in the kernel. The transaction, which describes all
 // steps, is nil if that is not possible. If isolate is true, rows of different
 // owners are in different messages.
-func (k *writer) adopt(isolate bool) (*transaction, error) {
-	tx := newTransaction(k.batch, k.source, newCommitted())
+func (k *Keeper) adopt(isolate bool) (*transaction, error) {
+	tx := newTransaction(k.link.batch, k.source, newCommitted())
 	tx.whole = true
 	tx.program = k.source.Program(tx.uses)
-	found, err := k.inspect(tx.program)
+	found, err := k.state.inspect(tx.program)
 	if err != nil {
 		return tx, err
 	}
@@ -67,13 +67,13 @@ func (k *writer) adopt(isolate bool) (*transaction, error) {
 	tx.compare()
 	// The first time, the rows are only counted.
 	err = tx.write(func() error {
-		k.resetBatch(false)
+		k.link.resetBatch(false)
 		return nil
 	})
 	if err != nil {
 		return tx, err
 	}
-	a := &adoption{writer: k, tx: tx, found: found, isolate: isolate, rows: make(map[*nft.Set][]taggedRow)}
+	a := &adoption{keeper: k, tx: tx, found: found, isolate: isolate, rows: make(map[*nft.Set][]taggedRow)}
 	ok, err := a.compareProgram()
 	switch {
 	case err != nil:
@@ -81,20 +81,20 @@ func (k *writer) adopt(isolate bool) (*transaction, error) {
 	case !ok:
 		return nil, nil
 	}
-	klog.V(2).InfoS("Adopting the table", "table", k.name(), "owners", len(tx.changes))
-	why := k.why
-	if k.doubt == "" { // if it fails, the kernel has rows that were not committed
-		k.Distrust(k.cause, "a rewrite was interrupted")
+	klog.V(2).InfoS("Adopting the table", "table", k.link.name(), "owners", len(tx.changes))
+	why := k.link.why
+	if k.link.doubt == "" { // if it fails, the kernel has rows that were not committed
+		k.link.distrust(k.link.cause, "a rewrite was interrupted")
 	}
 	if err := a.run(); err != nil {
 		return tx, err
 	}
-	k.why = why
+	k.link.why = why
 	k.refuseUnplanned(unplanned)
-	k.doubt, k.verified = "", -1
-	k.leftovers = make(leftovers)
+	k.link.doubt, k.state.verified = "", -1
+	k.state.leftovers = make(leftovers)
 	for _, o := range found.others {
-		k.leftovers.add(o.kind, o.name)
+		k.state.leftovers.add(o.kind, o.name)
 	}
 	return tx, nil
 }
@@ -109,11 +109,11 @@ func (a *adoption) compareProgram() (ok bool, err error) {
 	for id := range a.tx.demand {
 		want.chains[id] = new(chainUse)
 	}
-	state := a.state
+	state := *a.keeper.state
 	state.have, state.rules, state.structure = want, make(ruleIDs), nil
 	a.audit = audit{state: &state, all: true}
-	err = a.readOnce(false, func() error {
-		return a.audit.compareStructure(want.someChains(a.source, len(want.chains)))
+	err = a.keeper.link.readOnce(false, func() error {
+		return a.audit.compareStructure(want.someChains(a.keeper.source, len(want.chains)))
 	})
 	if err != nil || !a.audit.now.exists() || a.audit.now.table.Handle != a.found.handle {
 		return false, err
@@ -125,7 +125,7 @@ func (a *adoption) compareProgram() (ok bool, err error) {
 	}
 	a.audit.found = nil
 	for _, c := range a.tx.changes {
-		if c.Next == nil || a.source.HasStableChains(c.Next) {
+		if c.Next == nil || a.keeper.source.HasStableChains(c.Next) {
 			continue
 		}
 		isFound := func(name string) bool { return a.found.has(object{kindChain, name}) }
@@ -142,7 +142,7 @@ func (a *adoption) addMissing(d Difference, want *committed) (ok bool) {
 	chain := d.chain
 	switch form := d.form.(type) {
 	case *nft.Set:
-		if ok = !a.found.has(d.object) && slices.Contains(a.source.OnDemand(), form); ok {
+		if ok = !a.found.has(d.object) && slices.Contains(a.keeper.source.OnDemand(), form); ok {
 			a.sets = append(a.sets, form)
 		}
 		return ok
@@ -153,7 +153,7 @@ func (a *adoption) addMissing(d Difference, want *committed) (ok bool) {
 		return false
 	}
 	for id := range want.chains {
-		if c, _ := a.source.Chain(id); c.Name == chain.Name {
+		if c, _ := a.keeper.source.Chain(id); c.Name == chain.Name {
 			a.chains = appendNew(a.chains, c)
 			return true
 		}
@@ -163,7 +163,7 @@ func (a *adoption) addMissing(d Difference, want *committed) (ok bool) {
 
 // run makes all steps.
 func (a *adoption) run() error {
-	a.addRows(a.audit.have.ownRows(a.source), 0) // chains on demand
+	a.addRows(a.audit.state.have.ownRows(a.keeper.source), 0) // chains on demand
 	a.addRows(a.tx.rows, 0)
 	_, shared := a.tx.shared.rows(nil)
 	for _, r := range shared {
@@ -179,7 +179,7 @@ func (a *adoption) run() error {
 		if c.Next == nil {
 			continue
 		}
-		rows = slices.DeleteFunc(c.Next.Rows(rows[:0]), func(r nft.Row) bool { return a.source.Shared(r.Set) })
+		rows = slices.DeleteFunc(c.Next.Rows(rows[:0]), func(r nft.Row) bool { return a.keeper.source.Shared(r.Set) })
 		if a.size > 0 && a.size+len(rows) > maxRepairRows {
 			if err := a.step(); err != nil {
 				return err
@@ -193,8 +193,8 @@ func (a *adoption) run() error {
 		return err
 	}
 	if len(a.found.bases) > 0 {
-		a.resetBatch(false)
-		a.deleteBases(a.found)
+		a.keeper.link.resetBatch(false)
+		a.keeper.deleteBases(a.found)
 		if err := a.commitBlind(false); err != nil {
 			return err
 		}
@@ -255,8 +255,8 @@ func (a *adoption) step() error {
 	var err error
 	for attempt := range maxAttempts {
 		late := attempt >= lateAttempt
-		err = a.readOnce(late, func() error { return a.writeStep(a.careful || late) })
-		if err == nil && !a.batch.Empty() {
+		err = a.keeper.link.readOnce(late, func() error { return a.writeStep(a.careful || late) })
+		if err == nil && !a.keeper.link.batch.Empty() {
 			err = a.commitBlind(late)
 		}
 		switch {
@@ -266,7 +266,7 @@ func (a *adoption) step() error {
 			a.careful = a.careful && a.differ > 0
 			return nil
 		case errors.Is(err, nft.ErrGeneration):
-			if errHandle := a.checkHandle(a.found); errHandle != nil {
+			if errHandle := a.keeper.state.checkHandle(a.found); errHandle != nil {
 				return errHandle
 			}
 		case !a.careful && isTaken(err):
@@ -281,12 +281,12 @@ func (a *adoption) step() error {
 // writeStep writes the step to the batch. If careful is true, it reads all
 // rows.
 func (a *adoption) writeStep(careful bool) error {
-	a.resetBatch(a.isolate)
+	a.keeper.link.resetBatch(a.isolate)
 	a.differ = 0
 	for _, set := range a.sets {
-		a.batch.AddSet(set)
+		a.keeper.link.batch.AddSet(set)
 	}
-	tx := newTransaction(a.batch, a.source, a.have)
+	tx := newTransaction(a.keeper.link.batch, a.keeper.source, a.keeper.state.have)
 	tx.writeChains(a.chains...)
 	var added []taggedRow
 	byName := func(a, b *nft.Set) int { return strings.Compare(a.Name, b.Name) }
@@ -303,10 +303,10 @@ func (a *adoption) writeStep(careful bool) error {
 		added, a.differ = append(added, differ...), a.differ+len(differ)
 	}
 	for _, r := range added {
-		a.batch.Tag(r.tag)
-		a.batch.AddRow(r.Row)
+		a.keeper.link.batch.Tag(r.tag)
+		a.keeper.link.batch.AddRow(r.Row)
 	}
-	a.batch.Tag(0)
+	a.keeper.link.batch.Tag(0)
 	return nil
 }
 
@@ -323,7 +323,7 @@ func (a *adoption) differing(rows []taggedRow) (differ []taggedRow, err error) {
 	for i, r := range rows {
 		want[i] = r.Row
 	}
-	found, err := a.kernel.FindRows(a.tx.program, want)
+	found, err := a.keeper.link.kernel.FindRows(a.tx.program, want)
 	if err != nil {
 		return nil, err
 	}
@@ -333,7 +333,7 @@ func (a *adoption) differing(rows []taggedRow) (differ []taggedRow, err error) {
 			continue
 		}
 		if seen[want[i].Key] = true; has.Set != nil {
-			a.batch.DeleteRow(has)
+			a.keeper.link.batch.DeleteRow(has)
 		}
 		differ = append(differ, rows[i])
 	}
@@ -344,12 +344,12 @@ func (a *adoption) differing(rows []taggedRow) (differ []taggedRow, err error) {
 // increment the generation.
 func (a *adoption) commitBlind(late bool) error {
 	if late {
-		return a.commitRepair(late)
+		return a.keeper.commitRepair(late)
 	}
-	return a.commitThen(func(uint32) error {
-		now, err := a.kernel.Generation()
+	return a.keeper.link.commitThen(func(uint32) error {
+		now, err := a.keeper.link.kernel.Generation()
 		if err == nil {
-			a.seen = a.generation.found(now)
+			a.keeper.link.seen = a.keeper.link.generation.found(now)
 		}
 		return err
 	})
@@ -360,9 +360,9 @@ func (a *adoption) deleteExtra() error {
 	extra, err := a.findExtra()
 	for err == nil && len(extra) > 0 {
 		n := min(len(extra), maxRepairRows)
-		a.resetBatch(false)
+		a.keeper.link.resetBatch(false)
 		for _, r := range extra[:n] {
-			a.batch.DeleteRow(r)
+			a.keeper.link.batch.DeleteRow(r)
 		}
 		err, extra = a.commitBlind(false), extra[n:]
 	}
@@ -373,7 +373,7 @@ func (a *adoption) deleteExtra() error {
 // rows, or whose number of rows the kernel does not report. Large sets with
 // indexes are not listed: their rows are probed beyond the last index.
 func (a *adoption) findExtra() (extra []nft.Row, err error) {
-	sets, err := a.kernel.Sets(a.tx.program)
+	sets, err := a.keeper.link.kernel.Sets(a.tx.program)
 	if err != nil {
 		return nil, err
 	}
@@ -387,10 +387,10 @@ func (a *adoption) findExtra() (extra []nft.Row, err error) {
 		count, want := counts[set.Name], a.tx.counts[set]
 		switch {
 		case set.Dynamic || count == want:
-		case a.source.IsIndexed(set) && max(count, want) > maxListedRows:
+		case a.keeper.source.IsIndexed(set) && max(count, want) > maxListedRows:
 			indexed[set] = max(-1, count-want)
 		default:
-			rows, err := a.kernel.Rows(a.tx.program, set)
+			rows, err := a.keeper.link.kernel.Rows(a.tx.program, set)
 			if err != nil {
 				return nil, err
 			}
@@ -404,7 +404,7 @@ func (a *adoption) findExtra() (extra []nft.Row, err error) {
 	}
 	probes := a.removeWanted(left, indexed)
 	for _, r := range left {
-		extra, probes = append(extra, r), append(probes, a.source.After(r)...)
+		extra, probes = append(extra, r), append(probes, a.keeper.source.After(r)...)
 	}
 	slices.SortFunc(extra, nft.Row.Compare)
 	return a.probe(extra, probes, indexed)
@@ -419,14 +419,14 @@ func (a *adoption) removeWanted(left map[rowKey]nft.Row, indexed map[*nft.Set]in
 				delete(left, rowKey{r.Set, r.Key})
 				continue
 			}
-			for _, next := range a.source.After(r) {
+			for _, next := range a.keeper.source.After(r) {
 				if i+1 == len(rows) || rows[i+1].Set != r.Set || rows[i+1].Key != next.Key {
 					probes = append(probes, next)
 				}
 			}
 		}
 	}
-	remove(a.audit.have.ownRows(a.source))
+	remove(a.audit.state.have.ownRows(a.keeper.source))
 	remove(a.tx.rows)
 	var rows []nft.Row
 	for _, c := range a.tx.changes {
@@ -450,7 +450,7 @@ func (a *adoption) probe(extra, probes []nft.Row, indexed map[*nft.Set]int) ([]n
 		err := a.audit.eachSet(probes, func(_, found []nft.Row) {
 			for _, r := range found {
 				if r.Set != nil {
-					extra, next = append(extra, r), append(next, a.source.After(r)...)
+					extra, next = append(extra, r), append(next, a.keeper.source.After(r)...)
 					indexed[r.Set]--
 				}
 			}

@@ -98,11 +98,11 @@ func (d *Diff) Next() (DiffStep, error) {
 	for range maxAttempts {
 		next := *d
 		next.found, next.left, next.compared = nil, MaxDiffRows, 0
-		if err = d.generation.exclude(next.run); err == nil {
+		if err = d.audit.state.link.generation.exclude(next.run); err == nil {
 			*d = next
 			for i := range d.found {
 				f := &d.found[i]
-				f.Family = d.table.Family
+				f.Family = d.audit.state.link.table.Family
 				if f.Kind == Missing && f.want.Set != nil {
 					d.missing[f.want.Set.Name]++
 				}
@@ -158,7 +158,7 @@ func (d *Diff) groups() error {
 
 // extraRows finds rows of the next set that are not wanted.
 func (d *Diff) extraRows() error {
-	sets := d.have.program.Sets
+	sets := d.audit.state.have.program.Sets
 	i := slices.IndexFunc(sets, func(s *nft.Set) bool { return s.Name == d.sets[0] })
 	if i >= 0 && d.listed == nil { // otherwise the program does not have the set any more
 		if err := d.listSet(sets[i]); err != nil {
@@ -178,13 +178,13 @@ func (d *Diff) extraRows() error {
 // listSet lists the rows of a small set. For a large one, it compares the
 // number of rows if the kernel reports it.
 func (d *Diff) listSet(set *nft.Set) (err error) {
-	s, err := readStructure(d.kernel, d.have.program, false)
+	s, err := readStructure(d.audit.state.link.kernel, d.audit.state.have.program, false)
 	if err != nil {
 		return err
 	}
-	want, count := d.have.counts[set], s.objects[object{kindSet, set.Name}].set.Count
+	want, count := d.audit.state.have.counts[set], s.objects[object{kindSet, set.Name}].set.Count
 	if max(want, count) <= maxDumpedRows {
-		d.listed, err = d.kernel.Rows(d.have.program, set)
+		d.listed, err = d.audit.state.link.kernel.Rows(d.audit.state.have.program, set)
 		return err
 	}
 	if extra := count - (want - d.missing[set.Name]); count >= 0 && extra > 0 {
@@ -200,7 +200,7 @@ func (d *Diff) lookUp(rows []nft.Row) error {
 	if err != nil {
 		return err
 	}
-	now, err := d.kernel.FindRows(d.have.program, extra)
+	now, err := d.audit.state.link.kernel.FindRows(d.audit.state.have.program, extra)
 	for _, r := range now {
 		if r.Set != nil {
 			d.addExtraObject("row " + r.String())

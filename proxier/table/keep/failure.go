@@ -64,13 +64,9 @@ func failureOf(err error) failure {
 	return failureTransient // the kernel received nothing
 }
 
-// For example, ENOMEM for a message of one owner is transient. An update holds
-// the owner back and commits the others (fate.after). After the third failure,
-// everything is written, and if the owner fails there, too, it is refused.
-// ENOMEM that refers to no owner fails the sync. The third in a row causes a
-// rewrite, unless the owners of a heavy part can be held back (attempt.next).
-
-// failureOfErrno returns what the refusal of a message is about. Before Linux
+// failureOfErrno returns what the refusal of a message is about. ENOMEM is
+// transient: the owner is held back at first (fate.after), and the sync fails
+// if the error refers to no owner (attempt.next). Before Linux
 // 6.2, EBUSY can mean that the kernel still counts deleted references. Linux
 // 5.10 also returns it for a row with the key of another one. A rule of another
 // program in the table can cause a loop. See nfnetlink.ErrLost for the other
@@ -129,10 +125,10 @@ type fate struct {
 type substitute uint8
 
 const (
-	theWanted  substitute = iota // the wanted content
-	theLast                      // what is left of the last content (Source.Content with less)
-	theSame                      // the kernel keeps what it has; not used in a rewrite
-	theNothing                   // the kernel has nothing of the owner
+	theWanted    substitute = iota // the wanted content
+	theRemainder                   // the remainder of the last content (see Source.Content)
+	theSame                        // the kernel keeps what it has; not used in a rewrite
+	theNothing                     // the kernel has nothing of the owner
 )
 
 // maxFailures is the number of failures of a change after which everything is
@@ -172,15 +168,15 @@ func (f fate) after(in phase, kind failure) (fate, verdict) {
 	case f.instead == theSame:
 		return f, blameless
 	case f.instead == theWanted && f.refused:
-		f.instead = theLast
+		f.instead = theRemainder
 	case f.instead == theWanted && !passes:
-		f = fate{refused: true, instead: theLast}
+		f = fate{refused: true, instead: theRemainder}
 	case f.instead == theWanted:
 		f = f.fail(kind)
-		f.instead = theLast
+		f.instead = theRemainder
 	case !f.refused: // the failure of the wanted content was counted
 		f.instead = theSame
-	case f.instead == theLast && !passes:
+	case f.instead == theRemainder && !passes:
 		f.instead = theNothing
 	default:
 		f = f.fail(kind)
@@ -196,10 +192,10 @@ func (f fate) afterRewrite(kind failure) (fate, verdict) {
 	case f.instead == theSame || f.instead == theNothing:
 		return f, blameless
 	case f.instead == theWanted && f.refused:
-		f.instead = theLast
+		f.instead = theRemainder
 	case f.instead == theWanted && (f.failures > 0 || kind == failureContent):
-		f = fate{refused: true, instead: theLast}
-	case f.instead == theLast && !f.passes(kind):
+		f = fate{refused: true, instead: theRemainder}
+	case f.instead == theRemainder && !f.passes(kind):
 		f.instead = theNothing
 	default:
 		f = f.fail(kind)
@@ -351,7 +347,7 @@ func (tx *transaction) blamed(err error) (all []blame) {
 }
 
 // decide decides the fate of an owner after a failure.
-func (k *writer) decide(b blame, in phase) verdict {
+func (k *Keeper) decide(b blame, in phase) verdict {
 	kept := b.owner.Kept()
 	before := kept.fate()
 	next, v := before.after(in, b.kind)
@@ -363,13 +359,10 @@ func (k *writer) decide(b blame, in phase) verdict {
 		why = errors.New(kept.trouble.why)
 	}
 	if next.refused && !before.refused {
-		k.source.Refused(b.owner, why)
+		k.source.Report(Refusal{b.owner, why})
 	}
 	kept.trouble = &trouble{next, why.Error(), time.Now().Add(k.limits.FirstRetry << max(0, next.failures-1))}
-	k.failing[b.owner] = struct{}{}
-	if next.instead == theSame {
-		k.source.Stays(b.owner)
-	}
+	k.state.failing[b.owner] = struct{}{}
 	if in == phaseUpdate && !next.refused {
 		k.holdFormer(b.owner)
 	}
@@ -379,7 +372,7 @@ func (k *writer) decide(b blame, in phase) verdict {
 // holdFormer holds back the owners from which an owner that is held back takes
 // over rows. Otherwise the kernel would have these rows for none of them.
 // Owners of other accounts do not wait.
-func (k *writer) holdFormer(o Owner) {
+func (k *Keeper) holdFormer(o Owner) {
 	k.source.Together(o, func(former Owner, takes bool) {
 		next, of := former.Kept().fate(), o.Kept().trouble
 		if !takes || next.instead == theSame || former.Account() != o.Account() {
@@ -387,15 +380,14 @@ func (k *writer) holdFormer(o Owner) {
 		}
 		next.instead = theSame // no failure of its own
 		former.Kept().trouble = &trouble{next, of.why, of.after}
-		k.failing[former] = struct{}{}
-		k.source.Stays(former)
+		k.state.failing[former] = struct{}{}
 		k.holdFormer(former)
 	})
 }
 
 // planOwners plans the changes of owners. It returns those that cannot be
 // written as they are wanted.
-func (k *writer) planOwners(tx *transaction, owners iter.Seq[Owner]) (unplanned []blame) {
+func (k *Keeper) planOwners(tx *transaction, owners iter.Seq[Owner]) (unplanned []blame) {
 	for o := range owners {
 		if err := tx.plan(o); err != nil {
 			unplanned = append(unplanned, blame{o, failureContent, err})
@@ -405,7 +397,7 @@ func (k *writer) planOwners(tx *transaction, owners iter.Seq[Owner]) (unplanned 
 }
 
 // refuseUnplanned refuses owners that cannot be written as they are wanted.
-func (k *writer) refuseUnplanned(unplanned []blame) {
+func (k *Keeper) refuseUnplanned(unplanned []blame) {
 	for _, b := range unplanned {
 		k.decide(b, phaseUpdate)
 	}
@@ -414,7 +406,7 @@ func (k *writer) refuseUnplanned(unplanned []blame) {
 // afterAttempt decides the fates of the owners that the error of an attempt
 // refers to, and returns what follows. owners are those of an update of an
 // extent.
-func (k *writer) afterAttempt(tx *transaction, in phase, err error, isolated bool, owners []Owner, of extent) step {
+func (k *Keeper) afterAttempt(tx *transaction, in phase, err error, isolated bool, owners []Owner, of extent) step {
 	a := attempt{in: in, kind: failureOf(err), failures: k.failures, of: of}
 	if a.kind.isOfMessage() {
 		for _, b := range tx.blamed(err) {
@@ -426,7 +418,7 @@ func (k *writer) afterAttempt(tx *transaction, in phase, err error, isolated boo
 	if a.untagged && of == someOwners && len(k.rings(owners)) == 1 {
 		a.of = oneOwner
 	}
-	isWritten := func(o Owner) bool { return k.batch.HasTag(o.Tag()) }
+	isWritten := func(o Owner) bool { return k.link.batch.HasTag(o.Tag()) }
 	if (a.of == heavyOwner || a.of == oneOwner) && !slices.ContainsFunc(owners, isWritten) {
 		a.of = noOwner
 	}
@@ -441,4 +433,29 @@ func (k *writer) afterAttempt(tx *transaction, in phase, err error, isolated boo
 		k.failures++
 	}
 	return next
+}
+
+// rings divides owners into those that must be written together.
+func (k *Keeper) rings(owners []Owner) (rings [][]Owner) {
+	left := make(map[Owner]bool, len(owners))
+	for _, o := range owners {
+		left[o] = true
+	}
+	for _, first := range owners {
+		if !left[first] {
+			continue
+		}
+		var ring []Owner
+		take := func(o Owner) {
+			if left[o] {
+				ring, left[o] = append(ring, o), false
+			}
+		}
+		take(first)
+		for i := 0; i < len(ring); i++ {
+			k.source.Together(ring[i], func(other Owner, _ bool) { take(other) })
+		}
+		rings = append(rings, ring)
+	}
+	return rings
 }

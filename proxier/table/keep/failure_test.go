@@ -8,9 +8,9 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// String returns the fate as in the tables of the tests: `held 1, less`.
+// String returns the fate as in the tables of the tests: `held 1, remainder`.
 func (f fate) String() string {
-	instead := [...]string{"wanted", "less", "same", "nothing"}[f.instead]
+	instead := [...]string{"wanted", "remainder", "same", "nothing"}[f.instead]
 	switch {
 	case f == fate{}:
 		return "fine"

@@ -38,8 +38,7 @@ type firewall struct {
 	retry   uint32     // timeout of the program, 0 for none
 
 	commits []string // names of the owners of each transaction, "all: " before those of a rewrite
-	asked   []string // names of the owners of calls of Content, after them "-" for less
-	stays   []string
+	asked   []string // names of the owners of calls of Content, after them "-" for the remainder
 	refused []string
 }
 
@@ -92,15 +91,15 @@ func (f *firewall) Owners(bool) iter.Seq[keep.Owner] {
 	}
 }
 
-func (f *firewall) Content(o keep.Owner, have keep.Content, less bool) (keep.Content, error) {
+func (f *firewall) Content(o keep.Owner, have keep.Content, remainder bool) (keep.Content, error) {
 	r, call := o.(*rule), o.String()
-	if less {
+	if remainder {
 		call += "-"
 	}
 	f.asked = append(f.asked, call)
 	f.work(r.name)
 	switch {
-	case less, r.err != nil:
+	case remainder, r.err != nil:
 		return have, r.err
 	case r.wants == nil:
 		f.work("deletions")
@@ -157,7 +156,16 @@ func (f *firewall) Inherit(_ iter.Seq[*nft.Set], has func(string) bool) []nft.Ro
 	return []nft.Row{{Set: clients, Key: nft.Tuple{}.Addr(netip.MustParseAddr("10.9.9.9"))}}
 }
 
-func (f *firewall) Committed(c *keep.Commit) {
+func (f *firewall) Report(e keep.Event) {
+	switch e := e.(type) {
+	case keep.Refusal:
+		f.refused = append(f.refused, e.Owner.String())
+	case *keep.Commit:
+		f.committed(e)
+	}
+}
+
+func (f *firewall) committed(c *keep.Commit) {
 	var names []string
 	for _, change := range c.Changes {
 		r := change.Owner.(*rule)
@@ -193,20 +201,24 @@ func (f *firewall) work(kind string) {
 	}
 }
 
-func (f *firewall) Rows() []nft.Row                    { return f.node }
-func (f *firewall) Own() string                        { return ports.Name }
-func (f *firewall) Shared(s *nft.Set) bool             { return s == hosts }
-func (f *firewall) OnDemand() []*nft.Set               { return []*nft.Set{banned, clients} }
-func (f *firewall) HasStableChains(keep.Content) bool  { return true }
-func (f *firewall) IsIndexed(*nft.Set) bool            { return false }
-func (f *firewall) After(nft.Row) []nft.Row            { return nil }
-func (f *firewall) Staged(keep.Owner, ...keep.Content) {}
-func (f *firewall) Begin()                             { f.stays = nil }
-func (f *firewall) Stays(o keep.Owner)                 { f.stays = append(f.stays, o.String()) }
-func (f *firewall) Refused(o keep.Owner, _ error)      { f.refused = append(f.refused, o.String()) }
-func (f *firewall) Synced(keep.SyncResult)             {}
-func (f *firewall) Repaired(*keep.Damage)              {}
-func (f *firewall) Blamed([]string)                    {}
+func (f *firewall) Rows() []nft.Row                   { return f.node }
+func (f *firewall) Own() string                       { return ports.Name }
+func (f *firewall) Shared(s *nft.Set) bool            { return s == hosts }
+func (f *firewall) OnDemand() []*nft.Set              { return []*nft.Set{banned, clients} }
+func (f *firewall) HasStableChains(keep.Content) bool { return true }
+func (f *firewall) IsIndexed(*nft.Set) bool           { return false }
+func (f *firewall) After(nft.Row) []nft.Row           { return nil }
+
+// staying returns the names of the rules that stay the same.
+func (f *firewall) staying() (names []string) {
+	for o := range f.Failing() {
+		if o.Kept().StaysSame() {
+			names = append(names, o.String())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
 
 // wanted is what Diff compares the table with. Each rule is a group.
 type wanted struct{ f *firewall }

@@ -69,7 +69,7 @@ func (f *firewall) afterFaults(t *testing.T, in, answers string) string {
 	for _, name := range f.refused {
 		calls = append(calls, name+" refused")
 	}
-	for _, name := range f.stays {
+	for _, name := range f.staying() {
 		calls = append(calls, name+" stays")
 	}
 	switch {

@@ -24,29 +24,23 @@ type Config struct {
 	Limits *Limits
 }
 
-// Keeper keeps one table. Only one goroutine may use it at a time.
-type Keeper struct {
-	writer
-	open func() (Kernel, error)
-	rest time.Duration // before the next Check
-}
-
 // New returns a Keeper whose first Sync writes everything. Open must be called
 // first.
 func New(c Config) *Keeper {
+	l := &link{
+		batch: nft.NewBatch(c.Table), table: c.Table, generation: c.Generation,
+		totals: Totals{RewriteCauses: make(map[RewriteCause]int)},
+	}
 	k := &Keeper{
-		writer: writer{state: state{
-			link: link{
-				batch: nft.NewBatch(c.Table), table: c.Table, generation: c.Generation,
-				Totals: Totals{RewriteCauses: make(map[RewriteCause]int)},
-			},
-			source: c.Source, have: newCommitted(), leftovers: make(leftovers),
+		link: l, source: c.Source, limits: c.Limits, open: c.Open, queue: queue{rate: firstRate},
+		state: &state{
+			link: l, source: c.Source, have: newCommitted(), leftovers: make(leftovers),
 			failing: make(map[Owner]struct{}),
 		},
-			limits: c.Limits, queue: queue{rate: firstRate}, repairs: repairs{count: make(map[DamageKind]int)},
-		}, open: c.Open}
-	k.scrubber.audit.state = &k.state
-	k.Distrust(RewriteStart, "first sync")
+		repairs: repairs{count: make(map[DamageKind]int)},
+	}
+	k.scrubber.audit.state = k.state
+	k.link.distrust(RewriteStart, "first sync")
 	return k
 }
 
@@ -60,22 +54,22 @@ func (k *Keeper) Open() error {
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	k.kernel = conn
-	k.generation.ports.Store(port, true)
-	k.generation.monitor.open()
+	k.link.kernel = conn
+	k.link.generation.ports.Store(port, true)
+	k.link.generation.monitor.open()
 	return nil
 }
 
 // Close closes the connection to the kernel. The table stays.
 func (k *Keeper) Close() error {
-	if k.kernel == nil {
+	if k.link.kernel == nil {
 		return nil
 	}
-	return errors.Join(k.generation.monitor.close(), k.kernel.Close())
+	return errors.Join(k.link.generation.monitor.close(), k.link.kernel.Close())
 }
 
 // Kernel returns the connection to the kernel, nil before Open.
-func (k *Keeper) Kernel() Kernel { return k.kernel }
+func (k *Keeper) Kernel() Kernel { return k.link.kernel }
 
 // Sync writes what changed. Its cost depends on the number of changes. If the
 // kernel may not have what was committed, Sync writes everything. Otherwise
@@ -85,36 +79,36 @@ func (k *Keeper) Sync() error { return k.sync(CauseChanges) }
 // Resync syncs like Sync, and also tries again what the kernel refused. Check
 // repairs what other programs changed; Resync does not.
 func (k *Keeper) Resync() error {
-	for o := range k.failing {
+	for o := range k.state.failing {
 		k.Touch(o)
 	}
-	k.leftovers.retry()
+	k.state.leftovers.retry()
 	return k.sync(CausePeriodic)
 }
 
 // sync syncs because of a cause. A doubt takes precedence over it.
 func (k *Keeper) sync(cause string) error {
-	if k.kernel == nil {
-		return fmt.Errorf("sync %s: Open was not called or failed", k.name())
+	if k.link.kernel == nil {
+		return fmt.Errorf("sync %s: Open was not called or failed", k.link.name())
 	}
 	k.retry(false)
-	if k.suspect && k.doubt == "" {
-		if err := k.repairAfter(k.Verify()); err != nil {
+	if k.state.suspect && k.link.doubt == "" {
+		if err := k.repairAfter(k.state.verify()); err != nil {
 			return err
 		}
 	}
-	if k.doubt == "" {
+	if k.link.doubt == "" {
 		return k.timed(cause, func() error { return errors.Join(k.updateInParts(), k.retire()) })
 	}
-	klog.V(2).InfoS("Writing the whole table", "table", k.name(), "reason", k.doubt)
-	return k.timed(k.doubt, k.rewrite)
+	klog.V(2).InfoS("Writing the whole table", "table", k.link.name(), "reason", k.link.doubt)
+	return k.timed(k.link.doubt, k.rewrite)
 }
 
 // Check verifies the table if another program committed since the last
 // verification, and repairs it if necessary. While no other program commits, it
 // costs one small request. After such commits, it also scrubs a few rows.
 func (k *Keeper) Check() error {
-	if k.doubt != "" {
+	if k.link.doubt != "" {
 		return nil // the next sync writes everything
 	}
 	if now := time.Now(); k.repairs.isGone && k.repairs.waitRows(now) > 0 {
@@ -122,7 +116,7 @@ func (k *Keeper) Check() error {
 	}
 	err := k.verify()
 	if err == nil {
-		err = k.scrubber.scrub(&k.writer)
+		err = k.scrubber.scrub(k)
 	}
 	if err = k.repairAfter(err); err == nil {
 		k.reportRepair()
@@ -136,7 +130,7 @@ const reportPeriod = time.Second
 // reportRepair reports everything as committed after a repair: meanwhile,
 // packets may have met a table without rules.
 func (k *Keeper) reportRepair() {
-	if !k.unreported || k.damaged != nil || k.doubt != "" || time.Since(k.reported) < reportPeriod {
+	if !k.unreported || k.state.damaged != nil || k.link.doubt != "" || time.Since(k.reported) < reportPeriod {
 		return
 	}
 	k.unreported, k.reported = false, time.Now()
@@ -145,7 +139,7 @@ func (k *Keeper) reportRepair() {
 		have := o.Kept().have
 		c.Changes = append(c.Changes, Change{Owner: o, Before: have, Next: have})
 	}
-	k.source.Committed(c)
+	k.source.Report(c)
 }
 
 // repairAfter repairs the damage that an error describes. It returns all other
@@ -168,11 +162,11 @@ func (k *Keeper) verify() error {
 	if k.rest = 0; k.repairs.wait(time.Now(), k.limits) > 0 {
 		return nil
 	}
-	err := k.read(k.kernel.Generation)
-	if err != nil || k.isVerified() {
+	err := k.link.read(k.link.kernel.Generation)
+	if err != nil || k.state.isVerified() {
 		return err
 	}
-	used, err := ThreadTimeOf(k.Verify)
+	used, err := ThreadTimeOf(k.state.verify)
 	k.scrubber.checked += used
 	if k.rest = min(used*verifyShare, longestRest); k.IsRepairing() {
 		k.rest = 0
@@ -185,11 +179,11 @@ func (k *Keeper) verify() error {
 func (k *Keeper) IsRepairing() bool { return k.scrubber.isRepairing(&k.repairs) }
 
 // Generation returns the Generation of the Config.
-func (k *Keeper) Generation() *Generation { return k.generation }
+func (k *Keeper) Generation() *Generation { return k.link.generation }
 
 // IsIdle reports whether a Check has nothing to do before another program
 // commits.
-func (k *Keeper) IsIdle() bool { return k.isVerified() && k.scrubber.isDone() && !k.unreported }
+func (k *Keeper) IsIdle() bool { return k.state.isVerified() && k.scrubber.isDone() && !k.unreported }
 
 // Rest returns how long to wait before the next Check. It is 0 unless the last
 // one verified the table.
@@ -197,34 +191,34 @@ func (k *Keeper) Rest() time.Duration { return k.rest }
 
 // timed runs a sync and passes its result to the source.
 func (k *Keeper) timed(cause string, sync func() error) error {
-	start, before, full := time.Now(), k.Totals, k.doubt != ""
+	start, before, full, now := time.Now(), k.link.totals, k.link.doubt != "", &k.link.totals
 	err := sync()
 	end := time.Now()
 	r := SyncResult{
-		Family: k.table.Family, Cause: cause, Ended: end, Duration: end.Sub(start), Err: err,
-		Full:         full || k.Rewrites != before.Rewrites || k.doubt != "",
-		Transactions: k.Transactions - before.Transactions, Rows: k.RowsWritten - before.RowsWritten,
+		Family: k.link.table.Family, Cause: cause, Ended: end, Duration: end.Sub(start), Err: err,
+		Full:         full || now.Rewrites != before.Rewrites || k.link.doubt != "",
+		Transactions: now.Transactions - before.Transactions, Rows: now.RowsWritten - before.RowsWritten,
 	}
 	if r.Full {
-		r.Rewrite, r.Why = k.cause, k.why
+		r.Rewrite, r.Why = k.link.cause, k.link.why
 	}
-	k.source.Synced(r)
+	k.source.Report(r)
 	return err
 }
 
 // InDoubt returns the reason why the next Sync writes everything, "" if it does
 // not.
-func (k *Keeper) InDoubt() string { return k.doubt }
+func (k *Keeper) InDoubt() string { return k.link.doubt }
 
 // UpToDate reports whether a sync succeeded since something was touched, and no
 // owner is held back. Changes can still wait for their turns (see Waits).
 func (k *Keeper) UpToDate() bool {
-	for o := range k.failing {
+	for o := range k.state.failing {
 		if o.Kept().trouble.waits() {
 			return false
 		}
 	}
-	return k.doubt == "" && !k.unsynced
+	return k.link.doubt == "" && !k.unsynced
 }
 
 // Next returns the time until a Sync is due for owners that wait for their
@@ -234,7 +228,7 @@ func (k *Keeper) Next() (wait time.Duration, ok bool) {
 	for _, a := range k.queue.accounts {
 		wait, ok = min(wait, a.wait(now, k.limits.Burst)), true
 	}
-	for o := range k.failing {
+	for o := range k.state.failing {
 		// One that waits for its turn is tried again then.
 		if t := o.Kept().trouble; t.waits() && !o.Kept().pending {
 			wait, ok = min(wait, max(0, t.after.Sub(now))), true
@@ -248,18 +242,18 @@ func (k *Keeper) Waits() []Wait { return k.queue.waits() }
 
 // Program returns the program that was committed, nil before the first commit.
 // It must not be modified.
-func (k *Keeper) Program() *nft.Table { return k.have.program }
+func (k *Keeper) Program() *nft.Table { return k.state.have.program }
 
 // Uses reports whether a set had rows after the last commit.
-func (k *Keeper) Uses(s *nft.Set) bool { return k.have.uses(s) }
+func (k *Keeper) Uses(s *nft.Set) bool { return k.state.have.uses(s) }
 
 // Has reports whether a row of no owner, or a row of a shared set, was
 // committed. Only the set and the key of the row matter.
 func (k *Keeper) Has(r nft.Row) bool {
 	if k.source.Shared(r.Set) {
-		return k.have.shared[rowKey{r.Set, r.Key}].n > 0
+		return k.state.have.shared[rowKey{r.Set, r.Key}].n > 0
 	}
-	for _, own := range k.have.rows {
+	for _, own := range k.state.have.rows {
 		if own.Set == r.Set && own.Key == r.Key {
 			return true
 		}
@@ -267,9 +261,19 @@ func (k *Keeper) Has(r nft.Row) bool {
 	return false
 }
 
+// Forget forgets the failures of an owner.
+func (k *Keeper) Forget(o Owner) { k.state.forget(o) }
+
+// Distrust makes the next Sync write everything. why is a reason for the log.
+func (k *Keeper) Distrust(cause RewriteCause, why string) { k.link.distrust(cause, why) }
+
+// Verify compares the table with what was committed, without its rows (see
+// state.verify).
+func (k *Keeper) Verify() error { return k.state.verify() }
+
 // Failing iterates over the owners that could not be written as they are wanted
 // when they were last tried.
-func (k *Keeper) Failing() iter.Seq[Owner] { return maps.Keys(k.failing) }
+func (k *Keeper) Failing() iter.Seq[Owner] { return maps.Keys(k.state.failing) }
 
 // Scrubbed reports whether everything was compared since another program last
 // committed.
@@ -278,7 +282,7 @@ func (k *Keeper) Scrubbed() bool { return k.scrubber.isDone() }
 // Diff returns a comparison of what is wanted with the kernel. It begins at the
 // start, or after a cursor.
 func (k *Keeper) Diff(after string, wanted Wanted) (*Diff, error) {
-	return newDiff(&k.state, after, wanted)
+	return newDiff(k.state, after, wanted)
 }
 
 // Stats are present numbers of a table.
@@ -294,10 +298,11 @@ type Stats struct {
 
 // Stats returns the present numbers.
 func (k *Keeper) Stats() Stats {
-	s := Stats{Rows: make(map[string]int, len(k.have.counts)), Repairs: maps.Clone(k.repairs.count), Totals: k.Totals}
-	for set, n := range k.have.counts {
+	rows := k.state.have.counts
+	s := Stats{Rows: make(map[string]int, len(rows)), Repairs: maps.Clone(k.repairs.count), Totals: k.link.totals}
+	for set, n := range rows {
 		s.Rows[set.Name] = n
 	}
-	s.RewriteCauses = maps.Clone(k.RewriteCauses)
+	s.RewriteCauses = maps.Clone(k.link.totals.RewriteCauses)
 	return s
 }

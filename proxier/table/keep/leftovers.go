@@ -134,31 +134,32 @@ const maxRetired = 100
 // retire deletes some chains on demand that no row needs, if there are many:
 // one transaction deletes the rows that lead to them, the next one the chains.
 // Their accounts pay for it.
-func (k *writer) retire() error {
-	if k.doubt != "" || k.have.unused <= k.limits.UnusedChains {
+func (k *Keeper) retire() error {
+	if k.link.doubt != "" || k.state.have.unused <= k.limits.UnusedChains {
 		return nil
 	}
-	tx := newTransaction(k.batch, k.source, k.have)
-	if tx.retired = k.have.retired(maxRetired, time.Now().Add(-k.limits.UnusedFor)); len(tx.retired) == 0 {
+	tx := newTransaction(k.link.batch, k.source, k.state.have)
+	if tx.retired = k.state.have.retired(maxRetired, time.Now().Add(-k.limits.UnusedFor)); len(tx.retired) == 0 {
 		return nil
 	}
 	var accounts []*Account
-	k.resetBatch(false)
+	k.link.resetBatch(false)
 	for _, id := range tx.retired {
 		_, row := k.source.Chain(id)
 		tx.deleteRow(taggedRow{row, 0})
-		accounts = append(accounts, k.have.chains[id].by)
+		accounts = append(accounts, k.state.have.chains[id].by)
 	}
 	used, err := ThreadTimeOf(func() error {
-		if err := k.commitGuarded(); err != nil {
-			klog.V(2).InfoS("Failed to delete unused chains", "table", k.name(), "count", len(tx.retired), "err", err)
+		if err := k.state.commitGuarded(); err != nil {
+			klog.V(2).InfoS("Failed to delete unused chains", "table", k.link.name(), "count", len(tx.retired),
+				"err", err)
 			return nil // they are tried again after the next sync
 		}
 		for _, id := range tx.retired {
 			chain, _ := k.source.Chain(id)
-			k.leftovers.add(kindChain, chain.Name)
+			k.state.leftovers.add(kindChain, chain.Name)
 		}
-		return k.finish(tx)
+		return k.state.finish(tx)
 	})
 	for _, a := range accounts {
 		if a != nil {
@@ -166,4 +167,92 @@ func (k *writer) retire() error {
 		}
 	}
 	return err
+}
+
+// finish records a transaction that was committed: what the kernel has, which
+// objects are unused, and how verification recognizes the table.
+func (s *state) finish(tx *transaction) error {
+	s.leftovers.update(tx)
+	program := tx.program != tx.have.program
+	tx.apply()
+	if s.have = tx.have; tx.whole {
+		s.damaged = nil
+	}
+	for _, c := range tx.changes {
+		k := c.Owner.Kept()
+		if k.trouble != nil {
+			k.trouble.fate = k.trouble.committed()
+		}
+		if k.fate() == (fate{}) {
+			s.forget(c.Owner)
+		}
+	}
+	isFirst := func(c Change) bool { return c.stage == stageFirst }
+	changes := slices.DeleteFunc(slices.Clone(tx.changes), isFirst)
+	s.source.Report(&Commit{Whole: tx.whole, Program: program, Changes: changes})
+	if err := s.observe(tx, program); err != nil {
+		return err
+	}
+	if tx.whole || s.link.batch.Len() > largeBatch {
+		s.link.batch = nft.NewBatch(s.link.table) // releases its buffers
+	}
+	return s.deleteLeftovers()
+}
+
+// deleteLeftovers deletes chains, sets and objects that are no longer used. It
+// leaves those that the kernel does not delete: they do no harm. It returns an
+// error if the outcome of a commit is unknown.
+func (s *state) deleteLeftovers() error {
+	for range maxAttempts {
+		all := s.leftovers.sorted()
+		if len(all) == 0 {
+			return nil
+		}
+		s.writeDeletions(all)
+		err := s.commitGuarded()
+		if err == nil {
+			for _, o := range all {
+				delete(s.rules, o.name)
+				delete(s.leftovers, o)
+			}
+			return nil
+		}
+		klog.V(2).InfoS("Failed to delete unused chains and sets", "table", s.link.name(), "count", len(all),
+			"err", err)
+		s.link.totals.CleanupFailures++
+		if errors.Is(err, nft.ErrUnknownOutcome) {
+			return err
+		}
+		if !s.leftovers.exclude(err) {
+			break // they are tried again after the next sync
+		}
+	}
+	return nil
+}
+
+// writeDeletions writes the deletion of objects to the batch.
+func (s *state) writeDeletions(all []object) {
+	s.link.batch.Reset()
+	for _, o := range all {
+		if o.kind == kindChain {
+			s.link.batch.FlushChain(o.name)
+		}
+	}
+	for _, o := range all {
+		switch o.kind {
+		case kindChain:
+			s.link.batch.DeleteChain(o.name)
+		case kindSet:
+			s.link.batch.DeleteSet(o.name)
+		case kindCounter:
+			s.link.batch.DeleteCounter(o.name)
+		case kindTimeout:
+			s.link.batch.DeleteCtTimeout(o.name)
+		}
+	}
+}
+
+func (k *Keeper) deleteChain(name string) {
+	k.link.batch.FlushChain(name)
+	k.link.batch.DeleteChain(name)
 }

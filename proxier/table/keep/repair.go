@@ -21,31 +21,9 @@ import (
 //
 // After a repair, the next Check verifies everything.
 
-// damage is what a repair found and did not repair yet.
-type damage struct {
-	// sets are those whose rows may be wrong: true for one that had no rows, so
-	// that they need not be read.
-	sets   map[*nft.Set]bool
-	chains bool // chains of owners may be wrong
-}
-
-// rows returns the rows of damaged sets.
-func (d *damage) rows(all []nft.Row) []nft.Row {
-	return slices.DeleteFunc(all, func(r nft.Row) bool { return !d.has(r.Set) })
-}
-
-// has reports whether rows of a set may be wrong.
-func (d *damage) has(set *nft.Set) bool {
-	if d == nil {
-		return false
-	}
-	_, ok := d.sets[set]
-	return ok
-}
-
 // repair repairs damage that verification found. whole reports that only a
 // rewrite repairs it.
-func (k *writer) repair(d *Damage) (whole bool, err error) {
+func (k *Keeper) repair(d *Damage) (whole bool, err error) {
 	now := time.Now()
 	if wait := k.repairs.wait(now, k.limits); wait > 0 {
 		return false, k.laterRepair(d, wait)
@@ -69,23 +47,23 @@ func (k *writer) repair(d *Damage) (whole bool, err error) {
 	}
 	err = k.scrubber.scrub(k) // a small repair is complete then
 	if d, ok := errors.AsType[*Damage](err); ok {
-		klog.InfoS("Failed to repair a part of the table; writing all of it", "table", k.name(), "err", d)
+		klog.InfoS("Failed to repair a part of the table; writing all of it", "table", k.link.name(), "err", d)
 		return true, nil
 	}
 	if err == nil {
-		k.source.Repaired(d)
+		k.source.Report(d)
 	}
 	return false, err
 }
 
 // laterRepair returns the error of a repair that has to wait.
-func (k *writer) laterRepair(d *Damage, wait time.Duration) error {
-	return fmt.Errorf("%w; the next repair of table %s is in %v", d, k.name(), wait.Round(time.Millisecond))
+func (k *Keeper) laterRepair(d *Damage, wait time.Duration) error {
+	return fmt.Errorf("%w; the next repair of table %s is in %v", d, k.link.name(), wait.Round(time.Millisecond))
 }
 
 // repairWhole repairs damage by writing everything.
-func (k *writer) repairWhole(d *Damage) error {
-	k.Distrust(RewriteDamage, d.Error())
+func (k *Keeper) repairWhole(d *Damage) error {
+	k.link.distrust(RewriteDamage, d.Error())
 	before := k.rewriting
 	err := k.rewrite()
 	k.repairs.chargeRows(k.rewriting-before, time.Now(), k.limits)
@@ -93,38 +71,38 @@ func (k *writer) repairWhole(d *Damage) error {
 }
 
 // countRepair logs and counts a repair.
-func (k *writer) countRepair(d *Damage, now time.Time) {
-	again := k.repairs.add(d.Kind, now, k.seen)
+func (k *Keeper) countRepair(d *Damage, now time.Time) {
+	again := k.repairs.add(d.Kind, now, k.link.seen)
 	if k.repairs.logs(now) {
-		klog.InfoS("Repairing the table", "table", k.name(), "kind", d.Kind, "reason", d.Error(),
+		klog.InfoS("Repairing the table", "table", k.link.name(), "kind", d.Kind, "reason", d.Error(),
 			"othersSinceLastLogged", k.repairs.unlogged)
 		k.repairs.unlogged = 0
 	}
 	if again {
-		k.generation.nameOthers(k.source.Blamed)
+		k.link.generation.nameOthers(func(processes []string) { k.source.Report(Blame(processes)) })
 	}
 }
 
 // repairStructure repairs everything but rows and the chains of owners, and
 // records which of these may be damaged. It ends when it reads a structure that
 // is as it was committed.
-func (k *writer) repairStructure() (whole bool, err error) {
-	was := k.structure
+func (k *Keeper) repairStructure() (whole bool, err error) {
+	was := k.state.structure
 	found := &damage{sets: make(map[*nft.Set]bool)}
 	for attempt := range maxAttempts {
-		a := audit{state: &k.state, all: true}
+		a := audit{state: k.state, all: true}
 		late := attempt >= lateAttempt
-		err = k.readOnce(late, func() error { return a.readDamage(was, found) })
+		err = k.link.readOnce(late, func() error { return a.readDamage(was, found) })
 		if err == nil && was != nil && a.now.table.Handle != was.table.Handle {
 			return true, nil
 		}
 		if err == nil {
-			k.resetBatch(false)
+			k.link.resetBatch(false)
 			if !k.writeStructure(&a) {
 				return true, nil
 			}
-			if k.batch.Empty() {
-				k.recordStructure(a.now)
+			if k.link.batch.Empty() {
+				k.state.recordStructure(a.now)
 				k.startRepair(found)
 				return false, nil
 			}
@@ -140,8 +118,9 @@ func (k *writer) repairStructure() (whole bool, err error) {
 // readDamage reads the structure, and finds the sets whose rows may be damaged:
 // those that were added since, or that have another number of rows.
 func (a *audit) readDamage(was *structure, found *damage) error {
-	program := a.have.program
-	if err := a.compareStructure(a.have.someChains(a.source, len(a.have.chains))); err != nil || !a.now.exists() {
+	have := a.state.have
+	program := have.program
+	if err := a.compareStructure(have.someChains(a.state.source, len(have.chains))); err != nil || !a.now.exists() {
 		return err
 	}
 	isRule := func(d Difference) bool { return d.damage.Kind == DamagedRule }
@@ -167,7 +146,7 @@ func (a *audit) readDamage(was *structure, found *damage) error {
 
 // writeStructure writes what differs in a structure. ok is false if that needs
 // a rewrite.
-func (k *writer) writeStructure(a *audit) (ok bool) {
+func (k *Keeper) writeStructure(a *audit) (ok bool) {
 	var regular, base []*nft.Chain
 	add := func(chains ...*nft.Chain) {
 		for _, c := range chains {
@@ -185,16 +164,16 @@ func (k *writer) writeStructure(a *audit) (ok bool) {
 			if !a.now.exists() {
 				return false
 			}
-			k.batch.AddTable(k.have.program.Comment) // resets the flags
+			k.link.batch.AddTable(k.state.have.program.Comment) // resets the flags
 		case d.form != nil:
 			switch form := d.form.(type) {
 			case *nft.Counter:
-				k.batch.AddCounter(form)
+				k.link.batch.AddCounter(form)
 			case *nft.Set:
 				if exists {
 					return false // of another type
 				}
-				k.batch.AddSet(form)
+				k.link.batch.AddSet(form)
 			case *nft.CtTimeout:
 				add(k.replaceTimeout(form, exists)...)
 			case *nft.Chain:
@@ -209,7 +188,7 @@ func (k *writer) writeStructure(a *audit) (ok bool) {
 			k.deleteChain(d.object.name)
 		}
 	}
-	tx := newTransaction(k.batch, k.source, k.have)
+	tx := newTransaction(k.link.batch, k.source, k.state.have)
 	tx.writeChains(regular...)
 	tx.writeChains(base...)
 	return true
@@ -232,53 +211,48 @@ func sameHook(a, b *nft.Hook) bool {
 	return policy.Equal(b)
 }
 
-func (k *writer) deleteChain(name string) {
-	k.batch.FlushChain(name)
-	k.batch.DeleteChain(name)
-}
-
 // replaceTimeout writes an object `ct timeout`, and returns the chains that
 // refer to it, whose rules must be written again.
-func (k *writer) replaceTimeout(c *nft.CtTimeout, exists bool) (chains []*nft.Chain) {
-	for _, chain := range k.have.program.Chains {
+func (k *Keeper) replaceTimeout(c *nft.CtTimeout, exists bool) (chains []*nft.Chain) {
+	for _, chain := range k.state.have.program.Chains {
 		if refersTo(chain, c) {
 			chains = append(chains, chain)
-			k.batch.AddChain(chain)
-			k.batch.FlushChain(chain.Name)
+			k.link.batch.AddChain(chain)
+			k.link.batch.FlushChain(chain.Name)
 		}
 	}
 	if exists {
-		k.batch.DeleteCtTimeout(c.Name)
+		k.link.batch.DeleteCtTimeout(c.Name)
 	}
-	k.batch.AddCtTimeout(c)
+	k.link.batch.AddCtTimeout(c)
 	return chains
 }
 
 // commitRepair commits a batch of a repair. Unless it is late, it expects that
 // no other program committed since the repair read the table: what a repair
 // writes is right in any case, but a row may not be there any more.
-func (k *writer) commitRepair(late bool) error {
+func (k *Keeper) commitRepair(late bool) error {
 	if !late {
-		return k.commitExpecting()
+		return k.link.commitExpecting()
 	}
-	k.batch.Expect(0)
-	return k.generation.exclude(k.commit) // other programs' commits are detected later
+	k.link.batch.Expect(0)
+	return k.link.generation.exclude(k.link.commit) // other programs' commits are detected later
 }
 
 // startRepair records damage that remains, and begins to compare it with what
 // was committed.
-func (k *writer) startRepair(found *damage) {
-	if k.damaged != nil {
-		for set, empty := range k.damaged.sets {
+func (k *Keeper) startRepair(found *damage) {
+	if k.state.damaged != nil {
+		for set, empty := range k.state.damaged.sets {
 			if !found.has(set) {
 				found.sets[set] = empty
 			}
 		}
-		found.chains = found.chains || k.damaged.chains
+		found.chains = found.chains || k.state.damaged.chains
 	}
 	k.unreported = true
-	if k.verified = -1; len(found.sets) > 0 || found.chains && k.have.ownChains > 0 {
-		k.damaged = found
+	if k.state.verified = -1; len(found.sets) > 0 || found.chains && k.state.have.ownChains > 0 {
+		k.state.damaged = found
 		k.scrubber.restart()
 	}
 }
@@ -287,11 +261,11 @@ func (k *writer) startRepair(found *damage) {
 // repairs them, in one generation. If another program commits meanwhile, it
 // tries again with fewer rows, and after lateAttempt failures not in one
 // generation. It returns the number of differences.
-func (k *writer) repairDifferences(a *audit, rows *int, compare func() error) (found int, err error) {
+func (k *Keeper) repairDifferences(a *audit, rows *int, compare func() error) (found int, err error) {
 	before := *a
 	for attempt := range maxAttempts {
 		late := attempt >= lateAttempt
-		err := k.readOnce(late, func() error {
+		err := k.link.readOnce(late, func() error {
 			*a = before
 			a.found, a.left = nil, *rows
 			return compare()
@@ -308,14 +282,14 @@ func (k *writer) repairDifferences(a *audit, rows *int, compare func() error) (f
 		}
 		*rows = max(1, *rows/2)
 	}
-	return 0, fmt.Errorf("compare table %s: %w, %d times in a row", k.name(), nft.ErrGeneration, maxAttempts)
+	return 0, fmt.Errorf("compare table %s: %w, %d times in a row", k.link.name(), nft.ErrGeneration, maxAttempts)
 }
 
 // repairOwners repairs the rows and chains of owners that have a conflict: the
 // kernel has other ones than were committed, or rows of other programs with
 // keys that an owner needs. found is false if there are none.
-func (k *writer) repairOwners(owners []Owner) (found bool, err error) {
-	a, all := audit{state: &k.state}, math.MaxInt
+func (k *Keeper) repairOwners(owners []Owner) (found bool, err error) {
+	a, all := audit{state: k.state}, math.MaxInt
 	n, err := k.repairDifferences(&a, &all, func() error {
 		for a.owners = owners; len(a.owners) > 0; {
 			if err := a.owner(); err != nil {
@@ -336,7 +310,7 @@ func (k *writer) repairOwners(owners []Owner) (found bool, err error) {
 // owner needs.
 func (a *audit) takenKeys(o Owner) error {
 	have := o.Kept().have
-	next, err := a.source.Content(o, have, false)
+	next, err := a.state.source.Content(o, have, false)
 	if err != nil {
 		return nil // it is refused
 	}
@@ -347,9 +321,9 @@ func (a *audit) takenKeys(o Owner) error {
 		}
 	}
 	record(o)
-	a.source.Together(o, func(other Owner, _ bool) { record(other) })
+	a.state.source.Together(o, func(other Owner, _ bool) { record(other) })
 	needed := slices.DeleteFunc(rowsOf(nil, next), func(r nft.Row) bool {
-		return ours[rowKey{r.Set, r.Key}] || a.source.Shared(r.Set)
+		return ours[rowKey{r.Set, r.Key}] || a.state.source.Shared(r.Set)
 	})
 	return a.eachSet(needed, func(wanted, found []nft.Row) {
 		for _, r := range found {
@@ -363,13 +337,13 @@ func (a *audit) takenKeys(o Owner) error {
 // repairRows repairs rows and chains that were just compared. If another
 // program committed since, and the repair is not late, the error is
 // nft.ErrGeneration.
-func (k *writer) repairRows(found []Difference, late bool) error {
+func (k *Keeper) repairRows(found []Difference, late bool) error {
 	first := found[0].damage
 	if n := len(found) - 1; n > 0 {
 		first.What = fmt.Sprintf("%s, and %d other changes", first.What, n)
 	}
-	k.resetBatch(false)
-	tx := newTransaction(k.batch, k.source, k.have)
+	k.link.resetBatch(false)
+	tx := newTransaction(k.link.batch, k.source, k.state.have)
 	seen := make(map[rowKey]bool, len(found)) // several owners can have a row
 	var chains []*nft.Chain
 	var added []nft.Row
@@ -381,27 +355,27 @@ func (k *writer) repairRows(found []Difference, late bool) error {
 		case d.damage.Kind != DamagedRow && d.damage.Kind != DamagedRows:
 			return &first // of the structure
 		case d.Kind == Extra:
-			k.batch.DeleteRow(d.has)
+			k.link.batch.DeleteRow(d.has)
 		case !seen[key]:
 			if seen[key] = true; d.has.Set != nil {
-				k.batch.DeleteRow(d.has)
+				k.link.batch.DeleteRow(d.has)
 			}
 			added = append(added, d.want)
 		}
 	}
 	tx.writeChains(chains...)
 	for _, r := range added {
-		k.batch.AddRow(r)
+		k.link.batch.AddRow(r)
 	}
 	err := k.commitRepair(late)
 	if failureOf(err).isOfMessage() && failureOf(err) != failureTransient && err != nil {
-		klog.InfoS("Failed to repair rows", "table", k.name(), "err", err)
+		klog.InfoS("Failed to repair rows", "table", k.link.name(), "err", err)
 		return &first
 	}
-	if err == nil && k.damaged == nil {
+	if err == nil && k.state.damaged == nil {
 		k.countRepair(&first, time.Now())
-		k.source.Repaired(&first)
-		k.verified = -1 // the next Check counts the rows: there may be another one in place of a lost one
+		k.source.Report(&first)
+		k.state.verified = -1 // the next Check counts the rows: there may be another one in place of a lost one
 	}
 	return err
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	"k8s.io/klog/v2"
 
@@ -17,13 +19,13 @@ const rowBytes = 45
 
 // rewrite writes everything. If it fails, the next sync begins with the wanted
 // contents again: what the failures decided was not committed.
-func (k *writer) rewrite() error {
+func (k *Keeper) rewrite() error {
 	k.retry(true)
 	used, err := ThreadTimeOf(k.rewriteAgain)
 	k.rewriting += used
 	k.unsynced = err != nil
 	if err != nil {
-		for o := range k.failing {
+		for o := range k.state.failing {
 			k.Touch(o)
 		}
 	}
@@ -33,7 +35,7 @@ func (k *writer) rewrite() error {
 
 // rewriteAgain tries to write everything until it succeeds, or until a failure
 // ends the sync.
-func (k *writer) rewriteAgain() (err error) {
+func (k *Keeper) rewriteAgain() (err error) {
 	isolate := false
 	for range maxAttempts {
 		var tx *transaction
@@ -42,13 +44,13 @@ func (k *writer) rewriteAgain() (err error) {
 		}
 		if err == nil {
 			k.failures = 0
-			k.Rewrites++
-			k.RewriteCauses[k.cause]++
+			k.link.totals.Rewrites++
+			k.link.totals.RewriteCauses[k.link.cause]++
 			k.programChanged = false
-			if k.isVerified() { // no other program committed meanwhile
-				k.scrubbed = k.seen
+			if k.state.isVerified() { // no other program committed meanwhile
+				k.state.scrubbed = k.link.seen
 			}
-			return k.finish(tx)
+			return k.state.finish(tx)
 		}
 		switch k.afterAttempt(tx, phaseRewrite, err, isolate, nil, noOwner) {
 		case stepAgain:
@@ -64,28 +66,28 @@ func (k *writer) rewriteAgain() (err error) {
 // tryRewrite writes everything, with a substitute for what was refused. If
 // isolate is true, rows of different owners are in different messages. The
 // error is nft.ErrGeneration if another program replaced the table meanwhile.
-func (k *writer) tryRewrite(isolate bool) (*transaction, error) {
-	tx := newTransaction(k.batch, k.source, newCommitted())
+func (k *Keeper) tryRewrite(isolate bool) (*transaction, error) {
+	tx := newTransaction(k.link.batch, k.source, newCommitted())
 	tx.whole = true
 	tx.program = k.source.Program(tx.uses)
 	program := tx.program // without the sets that rows need
-	found, err := k.inspect(program)
+	found, err := k.state.inspect(program)
 	if err != nil {
 		return tx, err
 	}
 	unplanned := k.planOwners(tx, k.source.Owners(true))
-	klog.V(2).InfoS("Rewriting", "table", k.name(), "found", found.state, "owners", len(tx.changes))
-	k.resetBatch(isolate)
+	klog.V(2).InfoS("Rewriting", "table", k.link.name(), "found", found.state, "owners", len(tx.changes))
+	k.link.resetBatch(isolate)
 	if found.handle != 0 && found.state != tableOurs {
-		k.batch.DeleteTable()
+		k.link.batch.DeleteTable()
 	}
-	k.batch.AddTable(program.Comment)
+	k.link.batch.AddTable(program.Comment)
 	if found.state == tableOurs {
 		k.empty(program, found)
 		tx.found, tx.counted = found.objects, maps.Clone(found.counted)
 	}
 	if found.state != tableUnused {
-		k.batch.Grow(k.source.CountRows() * rowBytes)
+		k.link.batch.Grow(k.source.CountRows() * rowBytes)
 	}
 	tx.compare()
 	err = tx.write(func() error { return k.flushCold(&found, isolate) })
@@ -100,25 +102,25 @@ func (k *writer) tryRewrite(isolate bool) (*transaction, error) {
 	}
 	if err == nil {
 		k.refuseUnplanned(unplanned)
-		err = k.commitOver(program, found)
+		err = k.state.commitOver(program, found)
 	}
 	if _, refused := errors.AsType[*nft.CommitError](err); refused {
-		if errHandle := k.checkHandle(found); errHandle != nil {
+		if errHandle := k.state.checkHandle(found); errHandle != nil {
 			return tx, fmt.Errorf("%w (%v)", errHandle, err)
 		}
 	}
 	if err != nil {
 		return tx, err
 	}
-	k.doubt = ""
-	k.leftovers = make(leftovers)
+	k.link.doubt = ""
+	k.state.leftovers = make(leftovers)
 	if found.state == tableOurs {
 		for _, o := range found.others {
-			k.leftovers.add(o.kind, o.name)
+			k.state.leftovers.add(o.kind, o.name)
 		}
 	}
 	for _, c := range copies {
-		k.leftovers.add(kindChain, c.Name)
+		k.state.leftovers.add(kindChain, c.Name)
 	}
 	return tx, nil
 }
@@ -130,11 +132,11 @@ func (k *writer) tryRewrite(isolate bool) (*transaction, error) {
 //
 // Other sets are flushed, which loses no packet: the old rules find the new
 // rows while the transaction takes effect.
-func (k *writer) empty(program *nft.Table, found inspection) {
+func (k *Keeper) empty(program *nft.Table, found inspection) {
 	k.deleteBases(found)
 	for _, c := range program.Chains { // also base chains: other programs may have added rules
-		k.batch.AddChain(c)
-		k.batch.FlushChain(c.Name)
+		k.link.batch.AddChain(c)
+		k.link.batch.FlushChain(c.Name)
 	}
 	flush := make(map[string]bool)
 	for _, s := range program.Sets {
@@ -145,42 +147,42 @@ func (k *writer) empty(program *nft.Table, found inspection) {
 	}
 	for _, o := range found.others {
 		if o.kind == kindChain {
-			k.batch.FlushChain(o.name)
+			k.link.batch.FlushChain(o.name)
 		}
 	}
 	for o := range found.objects {
 		if o.kind == kindSet && flush[o.name] {
-			k.batch.FlushSet(o.name)
+			k.link.batch.FlushSet(o.name)
 		}
 	}
 }
 
 // deleteBases deletes base chains of other programs in a table of ours.
-func (k *writer) deleteBases(found inspection) {
+func (k *Keeper) deleteBases(found inspection) {
 	for _, name := range found.bases {
-		klog.InfoS("Deleting a base chain of another program", "table", k.name(), "chain", name)
+		klog.InfoS("Deleting a base chain of another program", "table", k.link.name(), "chain", name)
 		k.deleteChain(name)
 	}
 }
 
 // flushCold commits a large batch to a table that no packet uses yet.
-func (k *writer) flushCold(found *inspection, isolate bool) error {
-	if found.state != tableUnused || k.batch.Len() < k.limits.ColdBytes {
+func (k *Keeper) flushCold(found *inspection, isolate bool) error {
+	if found.state != tableUnused || k.link.batch.Len() < k.limits.ColdBytes {
 		return nil
 	}
-	err := k.commitUnless(func() error { return k.checkHandle(*found) })
-	k.resetBatch(isolate)
+	err := k.link.commitUnless(func() error { return k.state.checkHandle(*found) })
+	k.link.resetBatch(isolate)
 	if err != nil || found.begun {
 		return err
 	}
-	seen := k.seen
-	now, err := k.readHandle()
-	if err == nil && k.seen != seen {
+	seen := k.link.seen
+	now, err := k.state.readHandle()
+	if err == nil && k.link.seen != seen {
 		err = nft.ErrGeneration // the table may belong to another program already
 	}
 	found.begun, found.handle = true, now
-	if k.doubt == "" {
-		k.Distrust(k.cause, "a write of the whole table was interrupted")
+	if k.link.doubt == "" {
+		k.link.distrust(k.link.cause, "a write of the whole table was interrupted")
 	}
 	return err
 }
@@ -190,19 +192,19 @@ func (k *writer) flushCold(found *inspection, isolate bool) error {
 func (s *state) checkHandle(found inspection) error {
 	now, err := s.readHandle()
 	if err == nil && now != found.handle {
-		err = fmt.Errorf("table %s was replaced: %w", s.name(), nft.ErrGeneration)
+		err = fmt.Errorf("table %s was replaced: %w", s.link.name(), nft.ErrGeneration)
 	}
 	return err
 }
 
 // readHandle returns the handle of the table in the kernel, 0 if there is none.
 func (s *state) readHandle() (handle uint64, err error) {
-	err = s.read(func() (uint32, error) {
-		now, err := s.kernel.Generation()
+	err = s.link.read(func() (uint32, error) {
+		now, err := s.link.kernel.Generation()
 		if err != nil {
 			return 0, err
 		}
-		found, _, err := s.kernel.FindTable(s.table)
+		found, _, err := s.link.kernel.FindTable(s.link.table)
 		handle = found.Handle
 		return now, err
 	})
@@ -214,7 +216,7 @@ func (s *state) readHandle() (handle uint64, err error) {
 // valid. If another program committed between several transactions, the table
 // is verified later.
 func (s *state) commitOver(program *nft.Table, found inspection) error {
-	err := s.commitUnless(func() error {
+	err := s.link.commitUnless(func() error {
 		now, err := s.inspect(program)
 		if err == nil && (now.state != found.state || now.handle != found.handle ||
 			found.state != tableUnused && !now.equal(found)) {
@@ -222,8 +224,150 @@ func (s *state) commitOver(program *nft.Table, found inspection) error {
 		}
 		return err
 	})
-	if err == nil && (!found.begun || s.seen == found.seen) {
-		s.verified = s.seen
+	if err == nil && (!found.begun || s.link.seen == found.seen) {
+		s.verified = s.link.seen
 	}
 	return err
+}
+
+// A process that starts adopts the table that it finds. inspect determines what
+// it is, and tryRewrite replaces its content accordingly (see rewrite.go).
+
+// tableState determines how a rewrite replaces the table in the kernel.
+type tableState string // for the log
+
+const (
+	// tableUnused means that there is no table, or that no packet uses it. It
+	// is written in several transactions. The last one contains the base
+	// chains, so that packets see nothing or everything.
+	tableUnused tableState = "unused"
+	// tableOurs means that the table has our sets and base chains. Its rows and
+	// rules are replaced in one transaction. Missing objects are added. Sets
+	// that packets fill stay, and rows that count packets keep their numbers.
+	tableOurs tableState = "ours"
+	// tableForeign means that the table has another form, such as a table of
+	// kube-proxy. It is deleted and written in one transaction.
+	tableForeign tableState = "foreign"
+)
+
+// inspection is what the kernel has under the table's name.
+type inspection struct {
+	*structure
+	handle uint64 // of the table; 0 if it does not exist
+	seen   int    // link.seen
+	// begun reports whether the first of several transactions replaced the
+	// table that was found. handle then identifies the new table.
+	begun  bool
+	state  tableState
+	others []object // that are not part of the program
+	bases  []string // names of base chains of other programs
+	// counted are the rows of our table that count packets.
+	counted countedRows
+}
+
+func (i inspection) equal(o inspection) bool {
+	return i.state == o.state && i.same(o.structure) && maps.Equal(i.counted, o.counted)
+}
+
+// inspect reads what the kernel has under the table's name. The result is of
+// the generation that inspect records, or of a later one.
+func (s *state) inspect(table *nft.Table) (found inspection, err error) {
+	err = s.link.read(func() (now uint32, err error) {
+		if now, err = s.link.kernel.Generation(); err == nil {
+			found, err = s.readTable(table)
+		}
+		return now, err
+	})
+	found.seen = s.link.seen
+	return found, err
+}
+
+func (s *state) readTable(program *nft.Table) (found inspection, err error) {
+	found.state = tableUnused
+	if found.structure, err = readStructure(s.link.kernel, program, true); err != nil {
+		return found, err
+	}
+	if found.handle = found.table.Handle; !found.exists() {
+		return found, nil
+	}
+	want := *program
+	want.Sets = slices.Clone(want.Sets)
+	for _, set := range s.source.OnDemand() {
+		if o := (object{kindSet, set.Name}); found.has(o) {
+			found.others, want.Sets = append(found.others, o), append(want.Sets, set)
+		}
+	}
+	extra := found.extra(&want)
+	for _, o := range extra {
+		if found.isForeignBase(o) {
+			found.bases = append(found.bases, o.name)
+		} else {
+			found.others = append(found.others, o)
+		}
+	}
+	hooked := func(f foundObject) bool { return f.chain.Hook != nil }
+	foreign := func(d Difference) bool {
+		if d.Kind == Missing { // most objects can be added
+			isBase := d.object.kind == kindChain && findChain(program, d.object.name).Hook != nil
+			return d.object == object{kindSet, s.source.Own()} || isBase
+		}
+		// The flags of the table are reset, and timeouts are replaced.
+		return d.object.name != "" && d.object.kind != kindTimeout
+	}
+	switch {
+	case !slices.ContainsFunc(slices.Collect(maps.Values(found.objects)), hooked):
+	case slices.ContainsFunc(found.compare(&want, nil), foreign):
+		found.state = tableForeign
+	default:
+		found.state = tableOurs
+		found.counted, err = s.readCounted(program)
+	}
+	return found, err
+}
+
+// isForeignBase reports whether an object that is not part of the program is a
+// base chain of another program.
+func (s *structure) isForeignBase(o object) bool {
+	return s.objects[o].chain.Hook != nil && !strings.HasPrefix(o.name, takeoverPrefix)
+}
+
+// readCounted reads the rows of the sets whose rows count. The table is the
+// program.
+func (s *state) readCounted(table *nft.Table) (countedRows, error) {
+	found := make(countedRows)
+	for _, set := range table.Sets {
+		if !set.Counts {
+			continue
+		}
+		rows, err := s.link.kernel.Rows(table, set)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rows {
+			found[rowKey{set, r.Key}] = r.Comment
+		}
+	}
+	return found, nil
+}
+
+// takeoverPrefix begins the names of the chains that takeoverChains returns.
+const takeoverPrefix = "takeover-"
+
+// takeoverChains returns a copy of each base chain, with the next higher
+// priority. A transaction that replaces a foreign table adds them, and the next
+// one deletes them.
+//
+// The kernel calls a new base chain before an old one of the same priority. A
+// packet can pass the new chain before the transaction takes effect, when it
+// has no rules yet, and the old chain afterwards, when it has no rules any
+// more. Such a packet passes the copy.
+func takeoverChains(program *nft.Table) (copies []*nft.Chain) {
+	for _, c := range program.Chains {
+		if c.Hook != nil {
+			hook := *c.Hook
+			hook.Priority++
+			copies = append(copies, &nft.Chain{Name: takeoverPrefix + c.Name, Hook: &hook, Rules: c.Rules})
+		}
+	}
+	return copies
 }

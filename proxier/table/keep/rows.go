@@ -131,3 +131,26 @@ func (c sharedRows) apply(change sharedRows) {
 		}
 	}
 }
+
+// rowsOf appends the rows of a content, which may be nil.
+func rowsOf(to []nft.Row, c Content) []nft.Row {
+	if c == nil {
+		return to
+	}
+	return c.Rows(to)
+}
+
+// chainNames returns the names of the chains of a content, which may be nil.
+func chainNames(c Content) []string {
+	if c == nil {
+		return nil
+	}
+	return c.ChainNames()
+}
+
+// rowBuffers hold the rows of an owner before and after a transaction. Updates
+// use them again, so that most of them allocate no rows.
+type rowBuffers struct{ before, after []nft.Row }
+
+// maxBuffered is the capacity of a buffer above which it is not kept.
+const maxBuffered = 4096

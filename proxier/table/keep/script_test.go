@@ -139,7 +139,7 @@ func (e *engine) answersByName() map[string]func() string {
 	return map[string]func() string{
 		"commits": func() string { return strings.Join(e.commits, ", ") },
 		"asked":   func() string { return strings.Join(e.asked, " ") },
-		"stays":   func() string { return strings.Join(e.stays, " ") },
+		"stays":   func() string { return strings.Join(e.staying(), " ") },
 		"refused": func() string { return strings.Join(e.refused, " ") },
 		"failing": func() string {
 			var all []string

@@ -45,8 +45,8 @@ const (
 
 // scrub makes a step of a pass, if one is due. The error is a *Damage if only
 // the structure shows how to repair it.
-func (s *scrubber) scrub(k *writer) error {
-	now, repairs := time.Now(), s.damaged != nil
+func (s *scrubber) scrub(k *Keeper) error {
+	now, repairs := time.Now(), s.audit.state.damaged != nil
 	if s.isDone() || repairs && !s.isRepairing(&k.repairs) || !repairs && now.Before(s.rest) {
 		return nil
 	}
@@ -63,12 +63,14 @@ func (s *scrubber) scrub(k *writer) error {
 
 // isDone reports whether everything was compared, or written, since another
 // program last committed.
-func (s *scrubber) isDone() bool { return s.owners == nil && s.damaged == nil && s.scrubbed == s.seen }
+func (s *scrubber) isDone() bool {
+	return s.owners == nil && s.audit.state.damaged == nil && s.audit.state.scrubbed == s.audit.state.link.seen
+}
 
 // isRepairing reports whether a repair of rows is under way, and does not have
 // to wait before it begins.
 func (s *scrubber) isRepairing(r *repairs) bool {
-	return s.damaged != nil && (s.owners != nil || r.waitRows(time.Now()) == 0)
+	return s.audit.state.damaged != nil && (s.owners != nil || r.waitRows(time.Now()) == 0)
 }
 
 // restart makes the next step begin a pass.
@@ -80,9 +82,9 @@ func (s *scrubber) pause(used time.Duration, l *Limits) time.Duration {
 }
 
 // scrubSome begins a pass if there is none, and continues it.
-func (s *scrubber) scrubSome(k *writer) error {
+func (s *scrubber) scrubSome(k *Keeper) error {
 	if s.owners == nil {
-		s.began, s.audit = k.seen, audit{state: &k.state, only: k.damaged}
+		s.began, s.audit = k.link.seen, audit{state: k.state, only: k.state.damaged}
 		if err := s.step(k, s.begin); err != nil {
 			return err
 		}
@@ -91,13 +93,13 @@ func (s *scrubber) scrubSome(k *writer) error {
 	if err := s.step(k, s.some); err != nil || len(s.owners) > 0 {
 		return err
 	}
-	if s.damaged != nil {
+	if s.audit.state.damaged != nil {
 		if err := s.step(k, s.extraRows); err != nil {
 			return err
 		}
-		k.damaged, k.verified = nil, -1 // the next Check verifies everything
+		k.state.damaged, k.state.verified = nil, -1 // the next Check verifies everything
 	} else {
-		s.scrubbed = s.began
+		s.audit.state.scrubbed = s.began
 	}
 	s.owners = nil
 	return nil
@@ -106,7 +108,7 @@ func (s *scrubber) scrubSome(k *writer) error {
 // begin compares what no owner has.
 func (s *scrubber) begin() error {
 	if s.only != nil {
-		return s.compareRows("", s.only.rows(s.have.ownRows(s.source)))
+		return s.compareRows("", s.only.rows(s.audit.state.have.ownRows(s.audit.state.source)))
 	}
 	return s.program()
 }
@@ -122,9 +124,9 @@ func (s *scrubber) some() error {
 }
 
 // step makes a step of the pass.
-func (s *scrubber) step(k *writer, compare func() error) error {
+func (s *scrubber) step(k *Keeper, compare func() error) error {
 	most := maxScrubRows
-	if s.damaged != nil {
+	if s.audit.state.damaged != nil {
 		most = maxRepairRows
 	}
 	if s.size = min(2*s.size, most); s.size == 0 {
@@ -138,22 +140,22 @@ func (s *scrubber) step(k *writer, compare func() error) error {
 // has more rows than it should have. Those of a large set stay: nothing leads
 // to them, and an owner that needs such a key replaces the row.
 func (s *scrubber) extraRows() error {
-	sets, err := s.kernel.Sets(s.have.program)
+	sets, err := s.audit.state.link.kernel.Sets(s.audit.state.have.program)
 	if err != nil {
 		return err
 	}
-	for set := range s.damaged.sets {
+	for set := range s.audit.state.damaged.sets {
 		i := slices.IndexFunc(sets, func(f nft.FoundSet) bool { return f.Name == set.Name })
-		if i < 0 || sets[i].Count <= s.have.counts[set] {
+		if i < 0 || sets[i].Count <= s.audit.state.have.counts[set] {
 			continue
 		}
-		if extra := sets[i].Count - s.have.counts[set]; sets[i].Count > maxListedRows {
-			s.have.extra[set] = extra
-			klog.InfoS("Another program added rows to a large set; they stay until a rewrite", "table", s.name(),
-				"set", set.Name, "rows", extra)
+		if extra := sets[i].Count - s.audit.state.have.counts[set]; sets[i].Count > maxListedRows {
+			s.audit.state.have.extra[set] = extra
+			klog.InfoS("Another program added rows to a large set; they stay until a rewrite",
+				"table", s.audit.state.link.name(), "set", set.Name, "rows", extra)
 			continue
 		}
-		found, err := s.kernel.Rows(s.have.program, set)
+		found, err := s.audit.state.link.kernel.Rows(s.audit.state.have.program, set)
 		if err != nil {
 			return err
 		}
@@ -168,7 +170,7 @@ func (s *scrubber) compareExtra(set *nft.Set, found []nft.Row) {
 	for _, r := range found {
 		extra[r.Key] = r
 	}
-	for rows := range s.have.allRows(s.source) {
+	for rows := range s.audit.state.have.allRows(s.audit.state.source) {
 		for _, r := range rows {
 			if r.Set == set {
 				delete(extra, r.Key)

@@ -1,3 +1,26 @@
+// Package keep keeps an nftables table in the kernel equal to what a Source
+// wants. It does not depend on the purpose of the table.
+//
+// A Keeper has three kinds of state:
+//
+//	wanted     what the Source returns when the Keeper asks it
+//	committed  what the kernel has, as of the last commit that succeeded
+//	observed   changes by other programs that the Keeper detected
+//
+// Sync asks for the contents of the owners that changed, and commits the
+// difference between their committed and their new rows in one transaction
+// (update.go), written in one order (write.go); a large change of one owner has
+// stages. If the kernel may not have what was committed, for
+// example after a lost answer, Sync compares everything and writes what
+// differs, in steps (adopt.go), or everything in one transaction, while packets
+// continue to use the old rows (rewrite.go).
+//
+// Two pure functions decide what follows a failure: fate.after for an owner,
+// and attempt.next for the attempt to write (failure.go).
+//
+// Check verifies the table after commits of other programs (verify.go), then
+// compares every row, a few at a time (scrub.go), and repairs what they find,
+// and nothing else (repair.go).
 package keep
 
 import (
@@ -7,22 +30,27 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// Source provides the wanted content of a Keeper's table. The Keeper calls it
-// in the goroutine that uses the Keeper.
-//
-// The table consists of a program, of rows of no owner, and of the contents of
-// owners. Chains and sets on demand are written when a row or a chain first
-// needs them, and stay until a rewrite that does not need them.
+// Source provides the wanted content of a Keeper's table: a program, rows of no
+// owner, and the contents of owners. The Keeper calls it in the goroutine that
+// uses the Keeper.
 type Source interface {
+	OwnerSource
+	ProgramSource
+	// Report is called with what happened.
+	Report(Event)
+}
+
+// OwnerSource provides the contents of owners.
+type OwnerSource interface {
 	// Owners iterates over all owners. If sorted is true, the order depends on
 	// nothing but their names.
 	Owners(sorted bool) iter.Seq[Owner]
 	// Content returns the content that an owner should have, nil for none, if
-	// the kernel has another content of it. If less is true, the kernel refused
-	// that, and Content returns what is left of have. With an error, the owner
-	// cannot be written as it is wanted, and the content is what is left of
-	// have.
-	Content(o Owner, have Content, less bool) (Content, error)
+	// the kernel has another content of it. If remainder is true, the kernel
+	// refused that, and Content returns the remainder: the part of have that
+	// the owner should still have. With an error, the owner cannot be written
+	// as it is wanted, and the content is the remainder.
+	Content(o Owner, have Content, remainder bool) (Content, error)
 	// Cost returns the approximate number of rows that take as long to write as
 	// an owner, before or after its change.
 	Cost(o Owner, have Content) int
@@ -31,7 +59,12 @@ type Source interface {
 	Together(o Owner, join func(other Owner, takes bool))
 	// CountRows returns the number of rows of all owners, approximately.
 	CountRows() int
+}
 
+// ProgramSource provides what does not depend on single owners. Chains and sets
+// on demand are written when a row or a chain first needs them, and stay until
+// a rewrite that does not need them.
+type ProgramSource interface {
 	// Program returns the sets, counters and chains that do not depend on
 	// owners, the base chains last. used reports whether a set on demand has
 	// rows. The sets do not depend on it otherwise.
@@ -62,32 +95,26 @@ type Source interface {
 	// Inherit returns the rows that sets filled by packets take over from a
 	// foreign table. has reports whether that table has a set.
 	Inherit(sets iter.Seq[*nft.Set], has func(name string) bool) []nft.Row
-
-	// Begin is called when the Keeper begins to write what is wanted of all
-	// owners that it tries again: at the start of a sync and of a rewrite.
-	Begin()
-	// Stays is called when an owner keeps what the kernel has until the next
-	// Begin.
-	Stays(o Owner)
-	// Staged is called after a stage of a large change of an owner, with the
-	// contents before and after the change, either of which can be nil. Until
-	// it is called without contents, the kernel can have rows of both.
-	Staged(o Owner, contents ...Content)
-	// Refused is called once when an owner can no longer be written as it is
-	// wanted. why is an error of Content or of the kernel.
-	Refused(o Owner, why error)
-	// Committed is called after each transaction, and after a repair, with
-	// everything. It must not keep the Commit.
-	Committed(*Commit)
-	// Synced is called at the end of each sync, also of one that repairs the
-	// whole table.
-	Synced(SyncResult)
-	// Repaired is called after a repair of rows or chains, which is no sync.
-	Repaired(*Damage)
-	// Blamed is called with the processes that keep changing the table, by
-	// another goroutine than the Keeper's.
-	Blamed(processes []string)
 }
+
+// Event is what a Keeper reports:
+//
+//	*Commit     after each transaction, and after a repair, with everything. It must not be kept.
+//	Refusal     once when an owner can no longer be written as it is wanted
+//	SyncResult  at the end of each sync, also of one that repairs the whole table
+//	*Damage     after a repair of rows or chains, which is no sync
+//	Blame       by another goroutine than the Keeper's
+type Event any
+
+// Refusal is an owner that cannot be written as it is wanted. Why is an error
+// of Content or of the kernel.
+type Refusal struct {
+	Owner Owner
+	Why   error
+}
+
+// Blame names the processes that keep changing the table.
+type Blame []string
 
 // Owner has content in the table. Its results do not change.
 type Owner interface {
@@ -135,8 +162,6 @@ type Change struct {
 	stage  stage
 	staged []nft.Row // the rows in the kernel, if they are not those of Next
 	wanted Content   // the content after the last stage
-	// unstaged reports whether the transaction ends a change with stages.
-	unstaged bool
 }
 
 // Causes of syncs that do not write the whole table.
@@ -163,3 +188,12 @@ type SyncResult struct {
 	Transactions, Rows int
 	Err                error
 }
+
+// stage is the last stage that a transaction writes.
+type stage uint8
+
+const (
+	stageAll   stage = iota // the change is complete
+	stageFirst              // the content stays the old one
+	stageMost               // the content is the new one
+)

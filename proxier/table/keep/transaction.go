@@ -40,13 +40,6 @@ type transaction struct {
 	later          []taggedRow // rows that count packets and that are added at the end
 }
 
-// rowBuffers hold the rows of an owner before and after a transaction. Updates
-// use them again, so that most of them allocate no rows.
-type rowBuffers struct{ before, after []nft.Row }
-
-// maxBuffered is the capacity of a buffer above which it is not kept.
-const maxBuffered = 4096
-
 func newTransaction(to *nft.Batch, source Source, have *committed) *transaction {
 	return &transaction{
 		to: to, source: source, have: have, program: have.program, rows: have.rows, reused: new(rowBuffers),
@@ -60,7 +53,9 @@ func newTransaction(to *nft.Batch, source Source, have *committed) *transaction 
 // cannot be written as it is wanted.
 func (tx *transaction) plan(o Owner) error {
 	k := o.Kept()
-	next, err := k.Next(func(have Content, less bool) (Content, error) { return tx.source.Content(o, have, less) })
+	next, err := k.Next(func(have Content, remainder bool) (Content, error) {
+		return tx.source.Content(o, have, remainder)
+	})
 	tx.changes = append(tx.changes, Change{Owner: o, Before: k.have, Next: next})
 	return err
 }
@@ -91,22 +86,6 @@ func (tx *transaction) compare() {
 	if max(cap(b.before), cap(b.after)) > maxBuffered {
 		*b = rowBuffers{}
 	}
-}
-
-// rowsOf appends the rows of a content, which may be nil.
-func rowsOf(to []nft.Row, c Content) []nft.Row {
-	if c == nil {
-		return to
-	}
-	return c.Rows(to)
-}
-
-// chainNames returns the names of the chains of a content, which may be nil.
-func chainNames(c Content) []string {
-	if c == nil {
-		return nil
-	}
-	return c.ChainNames()
 }
 
 // change adds rows to remove and to add. Those of shared sets are counted.
@@ -285,8 +264,17 @@ func (tx *transaction) apply() {
 		if !tx.whole {
 			c.ownChains -= len(chainNames(change.Before))
 		}
-		change.unstaged = k.staged != nil && change.staged == nil
 		k.have, k.staged, k.pending = change.Next, change.staged, change.stage != stageAll
+		switch change.stage {
+		case stageFirst:
+			k.unfinished = change.wanted
+		case stageMost:
+			k.unfinished = change.Before
+		case stageAll:
+			if k.staged == nil {
+				k.unfinished = nil
+			}
+		}
 		k.version++
 		change.Owner.Account().setTook(k, k.took)
 	}

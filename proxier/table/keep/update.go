@@ -10,38 +10,36 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The cost of a change does not depend on the number of owners. An update asks
-// for the contents of the owners that were touched, compares their rows before
-// and after, and writes the difference. Nothing about other owners is read:
-// rows that several owners have are counted (sharedRows), chains on demand stay
-// until a rewrite, so that nothing counts their users, and the numbers of rows
-// are kept by set.
+// The cost of a change does not depend on the number of owners: an update reads
+// the owners that were touched, and nothing about others. Rows that several
+// owners have, rows that need a chain on demand, and the rows of a set are
+// counted instead.
 //
-// Only these walk all owners: a rewrite, a change of what the Source makes all
-// contents from, such as the node, samplesOf if all samples of a set are gone,
-// the scrubber, in steps, and Diff. BenchmarkChanges of package table measures
+// Only these walk all owners: a rewrite, a change of what all contents depend
+// on, such as the node, samplesOf if all samples of a set are gone, the
+// scrubber, in steps, and Diff. BenchmarkChanges of package table measures
 // changes beside 200, 10,000 and 50,000 Services.
 
 // update writes owners in one transaction. Owners that the kernel refuses do
 // not delay the others.
-func (k *writer) update(owners []Owner, of extent) (err error) {
+func (k *Keeper) update(owners []Owner, of extent) (err error) {
 	isolate := false
 	for range maxAttempts {
-		tx := newTransaction(k.batch, k.source, k.have)
+		tx := newTransaction(k.link.batch, k.source, k.state.have)
 		tx.reused = &k.buffers
 		if of == heavyOwner && len(owners) == 1 {
 			tx.most = k.limits.StageRows
 		}
 		unplanned := k.planOwners(tx, slices.Values(owners))
 		if k.programChanged {
-			tx.program = k.source.Program(k.have.uses)
-			if len(tx.program.Sets) != len(k.have.program.Sets) {
-				k.Distrust(RewriteNode, "the sets of the table change")
+			tx.program = k.source.Program(k.state.have.uses)
+			if len(tx.program.Sets) != len(k.state.have.program.Sets) {
+				k.link.distrust(RewriteNode, "the sets of the table change")
 				return k.rewrite()
 			}
 		}
 		k.refuseUnplanned(unplanned)
-		k.resetBatch(isolate)
+		k.link.resetBatch(isolate)
 		tx.compare()
 		var committed bool
 		if committed, err = k.commitChains(tx, isolate); committed && err != nil {
@@ -51,11 +49,11 @@ func (k *writer) update(owners []Owner, of extent) (err error) {
 			err = tx.write(noFlush)
 		}
 		if err == nil {
-			err = k.commitGuarded()
+			err = k.state.commitGuarded()
 		}
 		if err == nil {
 			k.programChanged = false
-			return k.finish(tx)
+			return k.state.finish(tx)
 		}
 		switch k.afterAttempt(tx, phaseUpdate, err, isolate, owners, of) {
 		case stepAgain, stepHoldAll:
@@ -84,7 +82,7 @@ func (k *writer) update(owners []Owner, of extent) (err error) {
 // bisect writes owners of an update that failed without an owner to blame, in
 // halves, until it has found the one that is refused. If the kernel refuses
 // both halves for want of memory, it is no owner's fault.
-func (k *writer) bisect(owners []Owner, err error) error {
+func (k *Keeper) bisect(owners []Owner, err error) error {
 	rings := k.rings(owners)
 	if len(rings) == 1 {
 		for _, o := range owners {
@@ -114,29 +112,47 @@ func (k *writer) bisect(owners []Owner, err error) error {
 	return nil
 }
 
-// rings divides owners into those that must be written together.
-func (k *writer) rings(owners []Owner) (rings [][]Owner) {
-	left := make(map[Owner]bool, len(owners))
-	for _, o := range owners {
-		left[o] = true
+// updateInParts writes what changed, in parts, until everything is written or
+// Limits.Time has passed. It writes at least one part.
+func (k *Keeper) updateInParts() error {
+	start, rewrites := time.Now(), k.link.totals.Rewrites
+	turns := k.queue.turns(start, k.limits.Burst, k.cost)
+	for {
+		if err := k.take(k.nextPart(&turns)); err != nil {
+			return err
+		}
+		if k.link.totals.Rewrites != rewrites { // everything is written
+			return nil
+		}
+		if len(turns) == 0 || time.Since(start) >= k.limits.Time {
+			break
+		}
 	}
-	for _, first := range owners {
-		if !left[first] {
-			continue
-		}
-		var ring []Owner
-		take := func(o Owner) {
-			if left[o] {
-				ring, left[o] = append(ring, o), false
-			}
-		}
-		take(first)
-		for i := 0; i < len(ring); i++ {
-			k.source.Together(ring[i], func(other Owner, _ bool) { take(other) })
-		}
-		rings = append(rings, ring)
+	k.failures, k.unsynced = 0, false
+	return k.finishHeld()
+}
+
+// take writes the changes of a part and charges its CPU time, which does not
+// depend on other programs, without the time of a rewrite that follows. What
+// was not written waits again.
+func (k *Keeper) take(p part) error {
+	of := extentOf(p.owners)
+	if p.heavy {
+		of = heavyOwner
 	}
-	return rings
+	rewriting := k.rewriting
+	used, err := ThreadTimeOf(func() error { return k.update(p.owners, of) })
+	k.charge(p, max(0, used-(k.rewriting-rewriting)))
+	for _, o := range p.owners {
+		kept := o.Kept()
+		kept.taken = false
+		if kept.pending && !kept.queued {
+			kept.queued = true
+			k.queue.add(o)
+		}
+	}
+	k.queue.compact()
+	return err
 }
 
 // extentOf returns the extent of an update of light owners.
@@ -155,8 +171,8 @@ func extentOf(owners []Owner) extent {
 // took effect while a packet is in the base chain, the packet could find the
 // new row, and see no rules in the new chain. committed reports whether there
 // were such chains and the kernel accepted them.
-func (k *writer) commitChains(update *transaction, isolate bool) (committed bool, err error) {
-	tx := newTransaction(k.batch, k.source, k.have)
+func (k *Keeper) commitChains(update *transaction, isolate bool) (committed bool, err error) {
+	tx := newTransaction(k.link.batch, k.source, k.state.have)
 	for _, r := range update.added {
 		tx.account = update.accountOf(r.tag)
 		tx.addChainOf(r)
@@ -164,22 +180,22 @@ func (k *writer) commitChains(update *transaction, isolate bool) (committed bool
 	if len(tx.demand) == 0 {
 		return false, nil
 	}
-	if err := k.commitGuarded(); err != nil {
+	if err := k.state.commitGuarded(); err != nil {
 		return false, err
 	}
-	err = k.finish(tx)
-	k.resetBatch(isolate)
-	update.to = k.batch // finish may have replaced it
+	err = k.state.finish(tx)
+	k.link.resetBatch(isolate)
+	update.to = k.link.batch // finish may have replaced it
 	return true, err
 }
 
 // finishHeld is called after an update that may have held back owners. It
 // solves conflicts: the kernel has other rows or chains than were committed.
-func (k *writer) finishHeld() error {
+func (k *Keeper) finishHeld() error {
 	held := 0
 	var first Owner
 	var conflicts []Owner
-	for o := range k.failing {
+	for o := range k.state.failing {
 		kept := o.Kept()
 		if !kept.trouble.waits() || kept.pending {
 			continue
@@ -195,7 +211,7 @@ func (k *writer) finishHeld() error {
 	if held == 0 {
 		return nil
 	}
-	klog.V(2).InfoS("Changes are held back", "table", k.name(), "count", held,
+	klog.V(2).InfoS("Changes are held back", "table", k.link.name(), "count", held,
 		"first", first, "why", first.Kept().trouble.why)
 	if len(conflicts) == 0 || max(k.repairs.wait(time.Now(), k.limits), k.repairs.waitRows(time.Now())) > 0 {
 		return nil
@@ -207,7 +223,7 @@ func (k *writer) finishHeld() error {
 // solveConflicts repairs the rows of owners that are held back because of
 // conflicts, and writes the owners again. If nothing was damaged, everything is
 // written.
-func (k *writer) solveConflicts(owners []Owner) error {
+func (k *Keeper) solveConflicts(owners []Owner) error {
 	first := owners[0]
 	why := first.Kept().trouble.why
 	found, err := k.repairOwners(owners)
@@ -227,8 +243,8 @@ func (k *writer) solveConflicts(owners []Owner) error {
 
 // rewriteAfter writes everything after an update failed. If that fails, too,
 // the next sync is an update again.
-func (k *writer) rewriteAfter(err error) error {
-	klog.InfoS("Update failed; writing the whole table", "table", k.name(), "err", err)
-	k.cause, k.why = RewriteFailure, err.Error()
+func (k *Keeper) rewriteAfter(err error) error {
+	klog.InfoS("Update failed; writing the whole table", "table", k.link.name(), "err", err)
+	k.link.cause, k.link.why = RewriteFailure, err.Error()
 	return k.rewrite()
 }

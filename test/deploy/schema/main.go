@@ -47,8 +47,8 @@ func newSchema() *jsonschema.Schema {
 		name   string
 		values []any
 	}{
-		{v1alpha1.KubeProxyConfiguration{}, "mode", []any{"", "nftables"}},
-		{v1alpha1.KubeProxyConfiguration{}, "detectLocalMode",
+		{configuration{}, "mode", []any{"", "nftables"}},
+		{configuration{}, "detectLocalMode",
 			[]any{"", "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"}},
 		{appsv1.DaemonSetUpdateStrategy{}, "type", []any{"RollingUpdate", "OnDelete"}},
 	} {
@@ -89,31 +89,51 @@ func qualifiedName(t reflect.Type) string {
 
 // values are the values of the chart. values.yaml documents them.
 type values struct {
-	Global            map[string]any                  `json:"global"` // Helm adds it to the values of each chart
-	Preset            string                          `json:"preset"`
-	APIServer         string                          `json:"apiServer" jsonschema:"pattern=^(https?://[^/]+)?$"`
-	Config            v1alpha1.KubeProxyConfiguration `json:"config"`
-	Image             image                           `json:"image"`
-	ImagePullSecrets  []corev1.LocalObjectReference   `json:"imagePullSecrets"`
-	FullnameOverride  name                            `json:"fullnameOverride"`
-	ServiceAccount    serviceAccount                  `json:"serviceAccount"`
-	Conntrack         conntrack                       `json:"conntrack"`
-	ResetStale        bool                            `json:"resetStaleConnections"`
-	RetryAfterSeconds int                             `json:"retryAfterSeconds" jsonschema:"minimum=0,maximum=60"`
-	HashTableSize     int                             `json:"hashTableSize" jsonschema:"minimum=16,maximum=65536"`
-	Eject             bool                            `json:"eject"`
-	ExtraArgs         []flag                          `json:"extraArgs"`
-	ExtraEnv          []corev1.EnvVar                 `json:"extraEnv"`
-	Resources         corev1.ResourceRequirements     `json:"resources"`
-	UpdateStrategy    appsv1.DaemonSetUpdateStrategy  `json:"updateStrategy"`
-	PriorityClassName string                          `json:"priorityClassName"`
-	HostAliases       []corev1.HostAlias              `json:"hostAliases"`
-	NodeSelector      map[string]string               `json:"nodeSelector"`
-	Tolerations       []corev1.Toleration             `json:"tolerations"`
-	Affinity          corev1.Affinity                 `json:"affinity"`
-	PodLabels         map[string]string               `json:"podLabels"`
-	PodAnnotations    map[string]string               `json:"podAnnotations"`
-	Metrics           metrics                         `json:"metrics"`
+	Global            map[string]any                 `json:"global"` // Helm adds it to the values of each chart
+	Preset            string                         `json:"preset"`
+	APIServer         string                         `json:"apiServer" jsonschema:"pattern=^(https?://[^/]+)?$"`
+	Config            configuration                  `json:"config"`
+	Image             image                          `json:"image"`
+	ImagePullSecrets  []corev1.LocalObjectReference  `json:"imagePullSecrets"`
+	FullnameOverride  name                           `json:"fullnameOverride"`
+	ServiceAccount    serviceAccount                 `json:"serviceAccount"`
+	Conntrack         conntrack                      `json:"conntrack"`
+	ResetStale        bool                           `json:"resetStaleConnections"`
+	RetryAfterSeconds int                            `json:"retryAfterSeconds" jsonschema:"minimum=0,maximum=60"`
+	HashTableSize     int                            `json:"hashTableSize" jsonschema:"minimum=16,maximum=65536"`
+	Eject             bool                           `json:"eject"`
+	ExtraArgs         []flag                         `json:"extraArgs"`
+	ExtraEnv          []corev1.EnvVar                `json:"extraEnv"`
+	Resources         corev1.ResourceRequirements    `json:"resources"`
+	UpdateStrategy    appsv1.DaemonSetUpdateStrategy `json:"updateStrategy"`
+	PriorityClassName string                         `json:"priorityClassName"`
+	HostAliases       []corev1.HostAlias             `json:"hostAliases"`
+	NodeSelector      map[string]string              `json:"nodeSelector"`
+	Tolerations       []corev1.Toleration            `json:"tolerations"`
+	Affinity          corev1.Affinity                `json:"affinity"`
+	PodLabels         map[string]string              `json:"podLabels"`
+	PodAnnotations    map[string]string              `json:"podAnnotations"`
+	Metrics           metrics                        `json:"metrics"`
+}
+
+// configuration is the configuration file with the section that kube-proxy does
+// not have.
+type configuration struct {
+	v1alpha1.KubeProxyConfiguration `json:",inline"`
+	Own                             ownSection `json:"nftproxy"`
+}
+
+// ownSection has the fields of flags that kube-proxy does not have.
+type ownSection struct {
+	Manifests             string `json:"manifests"`
+	ServiceMetrics        string `json:"serviceMetrics" jsonschema:"enum=off,enum=annotated,enum=all"`
+	LocalStatusPages      bool   `json:"localStatusPages"`
+	MaxServiceRows        int    `json:"maxServiceRows" jsonschema:"minimum=0"`
+	MaxNamespaceRows      int    `json:"maxNamespaceRows" jsonschema:"minimum=0"`
+	ResetStaleConnections bool   `json:"resetStaleConnections"`
+	Eject                 bool   `json:"eject"`
+	RetryAfter            string `json:"retryAfter" jsonschema:"pattern=^([0-9]+s|1m)$"`
+	HashTableSize         int    `json:"hashTableSize" jsonschema:"minimum=16,maximum=65536"`
 }
 
 // flag is an element of extraArgs, which must begin with a dash.

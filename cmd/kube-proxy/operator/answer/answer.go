@@ -34,6 +34,8 @@ type Config struct {
 	API func() *apiclient.ContactState
 	// Manifests returns the state of the folder of manifests, nil without one.
 	Manifests func() *manifest.Status
+	// Setup returns the settings that the proxy could not apply. It may be nil.
+	Setup func() Setup
 }
 
 // Answers computes answers. Any goroutine can use it.

@@ -51,14 +51,29 @@ func parsePacket(v url.Values) (q explain.Query, err error) {
 	return q, nil
 }
 
-// errNotListed is returned if a question cannot be answered yet.
-var errNotListed = errors.New("the proxy has not received all Services and EndpointSlices yet")
+// checkListed returns an error if the proxy does not have all objects yet. It
+// then has no Service, while the rules of an earlier process serve them.
+func (a *Answers) checkListed() error {
+	if a.config.Proxy.Status().Listed {
+		return nil
+	}
+	const text = "the proxy has not received all Services and EndpointSlices yet; the rules of the last process, " +
+		"if there are any, stay in use until then"
+	if a.config.API != nil {
+		if api := a.config.API(); api != nil && api.Trouble() != "" {
+			return errors.New(text + ": " + api.Trouble())
+		}
+	}
+	return errors.New(text)
+}
 
 // explain answers the question: it walks the packet through the table.
 func (a *Answers) explain(ctx context.Context, q explain.Query, yield func(*explain.Desired) error) error {
 	f := nft.FamilyOf(q.Destination.Addr())
-	if status, family := a.familyStatus(f); family != nil && !status.Listed {
-		return errNotListed
+	if _, family := a.familyStatus(f); family != nil {
+		if err := a.checkListed(); err != nil {
+			return err
+		}
 	}
 	t, err := ask(ctx, a.config.Proxy, f, func(t *table.Table) (*table.Table, error) { return t, nil })
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -99,6 +100,10 @@ func (s *story) setState(state string) {
 	s.proxy.notListed, s.canceled, s.proxy.busy = state == "not-listed", state == "canceled", familyNamed(busy)
 	s.proxy.state = proxier.FamilyStatus{}
 	switch state {
+	case "not-listed":
+		s.answers.config.API = func() *apiclient.ContactState {
+			return &apiclient.ContactState{Failed: time.Now(), Error: "refused"}
+		}
 	case "waiting":
 		s.proxy.state.WaitingSince = time.Now()
 	case "failed":

@@ -45,6 +45,9 @@ const (
 func (a *Answers) services(
 	ctx context.Context, q cluster.ServiceName, yield func(*table.ServiceView) error,
 ) error {
+	if err := a.checkListed(); err != nil {
+		return err
+	}
 	names, families, failed := a.namesOf(ctx, q)
 	if len(names) == 0 && failed == nil && q.Name != "" {
 		return fmt.Errorf("%s: %w", q, ErrNoService)

@@ -3,6 +3,7 @@ package answer
 import (
 	"context"
 	"net/url"
+	"time"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/proxier"
@@ -25,12 +26,32 @@ type ProxyStatus struct {
 	API *apiclient.ContactState `json:"api,omitempty"`
 	// Manifests is nil if the proxy serves an API server.
 	Manifests *manifest.Status `json:"manifests,omitempty"`
+	Setup
+}
+
+// Setup describes the settings that a proxy could not apply.
+type Setup struct {
+	// UnsetSysctls has an error for each sysctl of connection tracking that
+	// could not be set.
+	UnsetSysctls []string `json:"unsetSysctls,omitempty"`
+	// ConfigFile is nil if the configuration file is in effect.
+	ConfigFile *FileProblem `json:"configFile,omitempty"`
+}
+
+// FileProblem is why the content of the configuration file is not in effect.
+type FileProblem struct {
+	File  string    `json:"file"`
+	Error string    `json:"error"`
+	Since time.Time `json:"since"`
 }
 
 // status answers the question. It does not wait for a sync.
 func (a *Answers) status(_ context.Context, _ struct{}, yield func(*ProxyStatus) error) error {
 	s := &ProxyStatus{Version: a.config.Version, Status: a.config.Proxy.Status()}
 	s.NodeEligible = a.config.NodeEligible()
+	if a.config.Setup != nil {
+		s.Setup = a.config.Setup()
+	}
 	if a.config.API != nil {
 		s.API = a.config.API()
 	}

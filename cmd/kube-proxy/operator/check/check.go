@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,11 +26,14 @@ type Result struct {
 	Services []*table.ServiceView `json:"services"`
 }
 
+// ownPorts is the default of healthzBindAddress.
+var ownPorts = []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), 10256)}
+
 // Run reads a folder for a node. Without a name, it is the node of the only
 // Node object, if there is one.
 func Run(dir, node string) (*Result, error) {
 	rules := ruleset.Config{DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR}}
-	tables, err := table.New(table.Config{Rules: rules}, nft.IPv4, nft.IPv6)
+	tables, err := table.New(table.Config{Rules: rules, OwnPorts: ownPorts}, nft.IPv4, nft.IPv6)
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +81,15 @@ func viewOf(tables []*table.Table, name cluster.ServiceName) (all *table.Service
 
 // addConflicts adds the frontends that belong to another Service.
 func (r *Result) addConflicts(s *table.ServiceView) {
+	add := func(text string) {
+		problem := r.At("Service", s.Namespace, s.Name, text)
+		if !slices.Contains(r.Problems, problem) { // a NodePort is a frontend in each family
+			r.Problems, r.ProblemCount = append(r.Problems, problem), r.ProblemCount+1
+		}
+	}
+	if s.HealthCheckOwner != "" {
+		add(fmt.Sprintf("spec.healthCheckNodePort: %d belongs to %s", s.HealthCheckNodePort, s.HealthCheckOwner))
+	}
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for _, f := range p.Frontends {
@@ -84,11 +97,7 @@ func (r *Result) addConflicts(s *table.ServiceView) {
 				continue
 			}
 			at := ruleset.Frontend{Addr: f.Address, Port: f.Port, Proto: p.Protocol}
-			problem := r.At("Service", s.Namespace, s.Name,
-				fmt.Sprintf("spec.ports[%d]: gets no traffic on %s: it belongs to %s", i, at, f.Owner))
-			if !slices.Contains(r.Problems, problem) { // a NodePort is a frontend in each family
-				r.Problems, r.ProblemCount = append(r.Problems, problem), r.ProblemCount+1
-			}
+			add(fmt.Sprintf("spec.ports[%d]: gets no traffic on %s: it belongs to %s", i, at, f.Owner))
 		}
 	}
 }

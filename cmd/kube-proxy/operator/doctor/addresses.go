@@ -38,13 +38,12 @@ func checkServiceAddresses(ctx context.Context, n *node) Finding {
 	}
 	var taken, onNode []string
 	for c, owner := range owners {
-		if owner == thisNode && n.Proxy.Manifests != nil {
-			continue // who writes the manifests has the machine, too
-		}
 		line := fmt.Sprintf("%s: %s %s is %s", c.service, c.kind, c.addr, owner)
-		if owner == thisNode && c.kind == ruleset.LoadBalancerIP {
+		switch {
+		case owner == thisNode && n.Proxy.Manifests != nil: // the usual address on a machine without a cluster
+		case owner == thisNode && c.kind == ruleset.LoadBalancerIP:
 			onNode = append(onNode, line)
-		} else {
+		default:
 			taken = append(taken, line)
 		}
 	}

@@ -41,7 +41,7 @@ func checkConntrack(_ context.Context, n *node) Finding {
 	return ok(fill)
 }
 
-// checkLiberal reports that packets outside of the TCP window are not
+// checkLiberal reports whether packets outside of the TCP window are
 // translated.
 func checkLiberal(_ context.Context, n *node) Finding {
 	value, known := n.number("net/netfilter/nf_conntrack_tcp_be_liberal")
@@ -51,9 +51,7 @@ func checkLiberal(_ context.Context, n *node) Finding {
 	case value != 0:
 		return ok("nf_conntrack_tcp_be_liberal is 1")
 	}
-	return info("nf_conntrack_tcp_be_liberal is 0, the default: packets outside of the TCP window are "+
-		"not translated back, and the client resets the connection",
-		"if long transfers end with resets, set conntrack.tcpBeLiberal: true in the configuration of the proxy")
+	return ok("nf_conntrack_tcp_be_liberal is 0, the default: packets outside of the TCP window are not translated")
 }
 
 // checkStaleConnections checks whether the reset of connections to endpoints

@@ -15,11 +15,13 @@ import (
 // firewall evaluates the tables of other programs for packets of one family.
 type firewall struct {
 	kernel    *explain.Kernel
-	chains    []filterChain
+	chains    []filterChain // that are not of type nat
+	nat       []filterChain
+	own       map[nft.HookPoint]int32 // the priorities of nat chains of the proxy
 	listeners listeners
 }
 
-// filterChain is a base chain of another program that is not of type nat: it
+// filterChain is a base chain of another program. Unless it is of type nat, it
 // can drop what the proxy translated.
 type filterChain struct {
 	nft.Chain
@@ -35,7 +37,7 @@ func newFirewall(k *explain.Kernel, legacy []*xtables.Table) (*firewall, error) 
 	if err != nil {
 		return nil, err
 	}
-	f := &firewall{kernel: k, listeners: listeners}
+	f := &firewall{kernel: k, own: make(map[nft.HookPoint]int32), listeners: listeners}
 	for _, family := range []nft.Family{k.Table.Family, nft.Inet} {
 		chains, err := k.Conn.BaseChains(family)
 		if err != nil {
@@ -44,6 +46,9 @@ func newFirewall(k *explain.Kernel, legacy []*xtables.Table) (*firewall, error) 
 		tables := make(map[string]walk.Table)
 		for _, c := range chains {
 			if family == k.Table.Family && c.Table.Name == k.Table.Name {
+				if c.Hook.Type == nft.ChainTypeNAT {
+					f.own[c.Hook.Point] = c.Hook.Priority
+				}
 				continue
 			}
 			if tables[c.Table.Name] == nil {
@@ -62,7 +67,11 @@ func newFirewall(k *explain.Kernel, legacy []*xtables.Table) (*firewall, error) 
 }
 
 func (f *firewall) add(c filterChain) {
-	if c.Hook.Type != nft.ChainTypeNAT && (c.family == f.kernel.Table.Family || c.family == nft.Inet) {
+	switch {
+	case c.family != f.kernel.Table.Family && c.family != nft.Inet:
+	case c.Hook.Type == nft.ChainTypeNAT:
+		f.nat = append(f.nat, c)
+	default:
 		f.chains = append(f.chains, c)
 	}
 }

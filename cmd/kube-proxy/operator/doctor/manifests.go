@@ -5,6 +5,19 @@ import (
 	"fmt"
 )
 
+// checkConfiguration checks that the configuration file is in effect.
+func checkConfiguration(_ context.Context, n *node) Finding {
+	switch {
+	case n.Proxy == nil:
+		return n.withoutProxy()
+	case n.Proxy.ConfigFile == nil:
+		return ok("the configuration is in effect")
+	}
+	problem := n.Proxy.ConfigFile
+	return warn(fmt.Sprintf("%s has changed and cannot be used: the proxy has kept its configuration for %s, and "+
+		"cannot start again", problem.File, n.age(problem.Since)), "correct the file").with(problem.Error)
+}
+
 // checkManifests checks that all manifests are served as they are.
 func checkManifests(_ context.Context, n *node) Finding {
 	switch {

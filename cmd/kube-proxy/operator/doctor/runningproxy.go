@@ -34,10 +34,24 @@ func checkAPIServer(n *node, api *apiclient.ContactState) Finding {
 	switch silence := n.age(api.Answered); {
 	case api.Answered.IsZero() && api.Failed.IsZero():
 		return skipped("the proxy has not sent a request yet")
+	case api.Answered.IsZero() && api.ViaService:
+		return fail("the API server has never answered at the ClusterIP of the Service kubernetes, which needs the "+
+			"rules of a service proxy: "+api.Error, "set an address that works without them, such as that of a "+
+			"control-plane node or of the load balancer before it (apiServer of the chart, or the kubeconfig)")
 	case api.Answered.IsZero():
 		return fail("the API server has never answered: "+api.Error, remedy)
 	case api.Failed.After(api.Answered):
 		return fail(fmt.Sprintf("the API server has not answered for %s: %s", silence, api.Error), remedy)
+	}
+	if why := api.Trouble(); why != "" {
+		finding := warn(why, "401: check the token or certificate of the proxy; 403: compare its ClusterRole with the "+
+			"one in deploy/kustomize/base/rbac.yaml; from 500 on: read the log of the API server")
+		for resource := range api.Refused {
+			if resource != "servicecidrs" { // without these, Services work
+				finding.Result = Fail
+			}
+		}
+		return finding
 	}
 	return ok("the API server answers")
 }
