@@ -40,8 +40,8 @@ type server struct {
 	contact apiclient.Contact // with the API server
 	proxier *proxier.Proxier
 	source  source
-	// manifests returns the state of the folder, reload reads it again. Both are
-	// nil without --manifests.
+	// manifests returns the state of the folder, reload reads it again. Both
+	// are nil without --manifests.
 	manifests func() *manifest.Status
 	reload    func()
 	health    *healthcheck.ProxyServer

@@ -15,8 +15,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/must"
 )
 
-// machine is a copy of this machine in namespaces, with a systemd of its own. It
-// ends with the test.
+// machine is a copy of this machine in namespaces, with a systemd of its own.
+// It ends with the test.
 type machine struct{ systemd string } // its process
 
 // boot starts a machine with a folder of packages.

@@ -27,9 +27,10 @@ func build(t testing.TB, version string) (dir string) {
 	return dir
 }
 
-// The same programs give the same bytes. Then the scripts begin, which describe
-// the life of a package on a machine. A machine has the packages of the versions
-// v1.0.0 and v1.1.0 in its folder /packages. The steps are:
+// TestScripts builds the packages twice, which gives the same bytes. Then it
+// runs the scripts about the life of a package on a machine, which has the
+// packages of the versions v1.0.0 and v1.1.0 in its folder /packages. The steps
+// are:
 //
 //	do COMMAND       runs a command of the shell on the machine
 //	until COMMAND    repeats it until it succeeds
