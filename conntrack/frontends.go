@@ -71,6 +71,7 @@ type frontends struct {
 type served struct {
 	// endpoints are the sorted endpoints of each frontend.
 	endpoints map[key][]netip.AddrPort
+	most      int // frontends at a time, since endpoints was last compacted
 	// nodeAddrs are the addresses that NodePorts listen on. The set is
 	// replaced rather than modified.
 	nodeAddrs addrSet
@@ -101,6 +102,8 @@ func (f *frontends) Update(changes ...FrontendChange) {
 	f.mu.Lock()
 	defer f.unlock()
 	var lists endpointLists
+	defer f.ipv4.compact()
+	defer f.ipv6.compact()
 	for _, change := range changes {
 		frontend := keyOf(change.Protocol, change.Frontend)
 		if !frontend.at.IsValid() || frontend.at.Port() == 0 {
@@ -116,12 +119,24 @@ func (f *frontends) Update(changes ...FrontendChange) {
 		before, known := s.endpoints[frontend]
 		now := lists.sorted(change.Endpoints)
 		s.endpoints[frontend] = now
+		s.most = max(s.most, len(s.endpoints))
 		// Without an endpoint, the rules reject the first packet of an attempt
 		// to connect, and the kernel tracks no flow.
 		begins := frontend.protocol == unix.IPPROTO_UDP && len(before) == 0 && len(now) > 0
 		if !known || begins || lists.lost(before, now) || change.Check {
 			f.unchecked.add(frontend)
 		}
+	}
+}
+
+// compact releases memory after the deletion of most frontends: a map never
+// shrinks.
+func (s *served) compact() {
+	const small = 4096
+	if s.most > small && len(s.endpoints) < s.most/4 {
+		left := make(map[key][]netip.AddrPort, len(s.endpoints)) // maps.Clone would keep the size
+		maps.Copy(left, s.endpoints)
+		s.endpoints, s.most = left, len(left)
 	}
 }
 
