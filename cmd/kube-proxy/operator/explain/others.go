@@ -14,7 +14,8 @@ import (
 )
 
 // othersTime limits the time in which AddOthers follows packets, after those of
-// the first outcome: tables can have thousands of rules.
+// the first outcome: tables can have thousands of rules. Then it takes longer
+// by those of one outcome at most.
 const othersTime = time.Second
 
 // AddOthers adds what the tables of other programs do to the packets of the
@@ -50,9 +51,12 @@ func (k *Kernel) follow(r *Result, q Query) (stops []node.Effect, err error) {
 		return nil, err
 	}
 	mark, _ := k.Mark(q)
-	start := time.Now()
+	var read time.Time // when all chains were read
 	for i := range r.Outcomes {
-		if i > 0 && time.Since(start) > othersTime {
+		if i == 1 {
+			read = time.Now()
+		}
+		if i > 1 && time.Since(read) > othersTime {
 			return stops, fmt.Errorf("it is about %d of %d endpoints, because the tables have many rules", i,
 				len(r.Outcomes))
 		}
