@@ -47,8 +47,8 @@ func (e *Ejector) reportBlind(ctx context.Context, p eject.Port) error {
 	return e.query(ctx, p.Family, func(t *table.Table) error {
 		if u, ok := t.Usable(nameOf(p)); ok {
 			e.config.Events.Record(cluster.NewEvent(u.Service, cluster.ReasonNotEjected, fmt.Sprintf(
-				"Endpoints of service port %s do not answer clients, and no other endpoint of it answers probes of "+
-					"node %s: the network of the node or a network policy may drop packets. No endpoint is ejected",
+				"Endpoints of service port %s do not answer clients on node %s: the network of the node or a network "+
+					"policy may drop packets. No endpoint is ejected",
 				p.Service.WithPort(p.Name), e.config.NodeName)))
 		}
 		return nil

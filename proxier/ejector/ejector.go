@@ -185,9 +185,7 @@ func (e *Ejector) act(ctx context.Context) (next time.Time) {
 		}
 	}
 	sooner(orders.Wake)
-	for _, p := range orders.Probes {
-		probe.Send(p, e.results)
-	}
+	e.send(ctx, orders.Probes)
 	if len(orders.Looks) > 0 {
 		if !now.Before(e.rested) {
 			e.look(ctx, orders.Looks)
@@ -203,6 +201,22 @@ func (e *Ejector) act(ctx context.Context) (next time.Time) {
 	}
 	sooner(e.cleanAt)
 	return next
+}
+
+// send sends probes, except to the cluster's infrastructure.
+func (e *Ejector) send(ctx context.Context, probes []eject.Probe) {
+	for _, p := range probes {
+		forbidden := true
+		err := e.query(ctx, p.Family, func(t *table.Table) error {
+			forbidden = t.IsInfrastructure(p.Addr)
+			return nil
+		})
+		if err != nil || forbidden {
+			e.detector.Probed(time.Now(), p, eject.Failed)
+			continue
+		}
+		probe.Send(p, e.results)
+	}
 }
 
 // apply passes the ejections that changed to the tables. A table that is busy

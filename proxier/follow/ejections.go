@@ -76,11 +76,11 @@ func (e *ejectionEvents) compare(key portKey, plan *ruleset.Plan) {
 	switch {
 	case open && !e.open[key]:
 		e.record(plan, cluster.ReasonNotEjected, fmt.Sprintf("More than half of the endpoints of service port %s "+
-			"do not answer node %s, so that its own network is suspected. All of them get new connections",
+			"do not answer clients on node %s, whose own network is suspected. All of them get new connections",
 			plan.Name(), e.node))
 	case len(begun) > 0:
 		e.record(plan, cluster.ReasonEjected, fmt.Sprintf("%s of service port %s: no new connections from node %s, "+
-			"because of no answers (%s)", endpoints(begun), plan.Name(), e.node, begun[0].Why()))
+			"because clients got no answer", endpoints(begun), plan.Name(), e.node))
 	}
 	if len(ended) > 0 && !open {
 		e.record(plan, cluster.ReasonReturned, fmt.Sprintf("%s of service port %s: new connections from node %s again",

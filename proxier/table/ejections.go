@@ -79,6 +79,26 @@ func (t *Table) Ejected() map[PortName][]netip.AddrPort {
 	return all
 }
 
+// apiServer is the Service whose endpoints are the API servers.
+var apiServer = cluster.ServiceName{Namespace: "default", Name: "kubernetes"}
+
+// IsInfrastructure reports whether an endpoint has the address of a Service, of
+// a NodePort of this node, or of an API server. The node must not connect to
+// these because an EndpointSlice has them.
+func (t *Table) IsInfrastructure(at netip.AddrPort) bool {
+	d := &t.desired
+	frontend := ruleset.Frontend{Addr: at.Addr(), Port: at.Port(), Proto: cluster.TCP}
+	if d.node.IsServiceAddr(at.Addr()) || d.claims.owner(frontend) != nil {
+		return true
+	}
+	if slices.Contains(d.node.LocalIPs, at.Addr()) && d.claims.owner(nodePort(frontend)) != nil {
+		return true
+	}
+	s := d.services[apiServer]
+	isAt := func(e *cluster.Endpoint) bool { return e.Addr == at.Addr() }
+	return s != nil && slices.ContainsFunc(s.endpoints, isAt)
+}
+
 // Usable are the endpoints that the kernel has for a service port of TCP, by
 // the traffic policy, ejected ones included (see ruleset.Plan.Usable).
 type Usable struct {

@@ -125,7 +125,7 @@ func (a *answers) answerSteps(e *engine) map[string]any {
 			}
 			return lines
 		}),
-		"eject": e.eject, "prolong": e.prolong, "ejectable": e.ejectable,
+		"eject": e.eject, "prolong": e.prolong, "ejectable": e.ejectable, "infrastructure": e.infrastructure,
 		// returns the number of endpoints that serve.
 		"serving": a.ofPlans(func(p *ruleset.Plan) []string { return []string{fmt.Sprint(len(p.Serving))} }),
 		// returns the number of a service port, or 0.
@@ -361,6 +361,17 @@ func (e *engine) ejectable(at netip.AddrPort) string {
 		if name, ok := t.Ejectable(at); ok {
 			u, _ := t.Usable(name)
 			all = append(all, fmt.Sprint(name.WithPort(name.Port), u.Cluster, u.Local, u.Ejected))
+		}
+	}
+	return lines(all...)
+}
+
+// infrastructure returns those of some endpoints that must not be probed.
+func (e *engine) infrastructure(endpoints ...netip.AddrPort) string {
+	var all []string
+	for _, at := range endpoints {
+		if slices.ContainsFunc(e.tables, func(t *table.Table) bool { return t.IsInfrastructure(at) }) {
+			all = append(all, at.String())
 		}
 	}
 	return lines(all...)

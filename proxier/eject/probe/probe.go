@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -38,10 +39,19 @@ func Send(p eject.Probe, results chan<- Outcome) {
 	}()
 }
 
+// metadata are the addresses of metadata services of clouds that are not
+// link-local: Azure, Alibaba, Oracle, AWS and Google.
+var metadata = [...]netip.Addr{
+	netip.AddrFrom4([4]byte{168, 63, 129, 16}), netip.AddrFrom4([4]byte{100, 100, 100, 200}),
+	netip.AddrFrom4([4]byte{192, 0, 0, 192}), netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"),
+}
+
 // Allowed reports whether an address may get probes. Kubernetes does not allow
-// the others as endpoints.
+// most of the others as endpoints. Anyone who can write EndpointSlices could
+// make the node connect to those of metadata services, which trust nodes.
 func Allowed(a netip.Addr) bool {
-	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsMulticast()
+	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsMulticast() &&
+		!slices.Contains(metadata[:], a)
 }
 
 // begin begins a connection. It returns nil and the result if there is one at

@@ -43,6 +43,18 @@ func TestSend(t *testing.T) {
 	}
 }
 
+func TestAllowed(t *testing.T) {
+	for addr, want := range map[string]bool{
+		"10.0.0.1": true, "fd00::1": true, "168.63.129.15": true,
+		"168.63.129.16": false, "100.100.100.200": false, "192.0.0.192": false, "169.254.169.254": false,
+		"fd00:ec2::254": false, "fd20:ce::254": false, "127.0.0.1": false, "ff02::1": false,
+	} {
+		if got := Allowed(netip.MustParseAddr(addr)); got != want {
+			t.Errorf("%s: got %v", addr, got)
+		}
+	}
+}
+
 // A server accepts no connection of a probe, with a queue of half-open
 // connections and with SYN cookies. It accepts connections in their order, so
 // all probes precede the client.
