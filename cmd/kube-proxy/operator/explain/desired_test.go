@@ -76,7 +76,7 @@ func TestAddDamaged(t *testing.T) {
 		{explain.Desired{ServicePort: "default/web:http", Pending: "the first sync"}, ruleset.NoService},
 		{explain.Desired{}, ruleset.NoService},
 	} {
-		r, err := n.ask("198.51.100.1:80 tcp from 10.244.1.7", &c.desired)
+		r, err := n.ask("192.0.2.10:80 tcp from 10.244.1.7", &c.desired)
 		must.NoError(t, err)
 		if got := r.Outcomes[0].Reason.Code; got != c.want {
 			t.Errorf("%+v: got reason %s, want %s", c.desired, got, c.want)
