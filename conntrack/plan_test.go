@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 )
@@ -96,5 +97,31 @@ func TestManyEndpoints(t *testing.T) {
 	}
 	if todo := update(slices.Delete(slices.Clone(endpoints), 500_000, 500_001)); todo.empty() {
 		t.Error("one endpoint removed: got no check")
+	}
+}
+
+// The memory of many frontends is released with them.
+func TestFrontendsReleaseMemory(t *testing.T) {
+	heap := func() uint64 {
+		var stats runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&stats)
+		return stats.HeapAlloc
+	}
+	f := newFrontends()
+	before := heap()
+	for i := range 200_000 {
+		f.Update(FrontendChange{Frontend: numberedVIP(i)})
+	}
+	f.take()
+	for i := range 199_900 {
+		f.Update(FrontendChange{Frontend: numberedVIP(i), Gone: true})
+		f.take()
+	}
+	if after := heap(); after > before+1<<20 {
+		t.Errorf("%d bytes are left", after-before)
+	}
+	if n := len(f.ipv4.endpoints); n != 100 {
+		t.Errorf("got %d frontends, want 100", n)
 	}
 }

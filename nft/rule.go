@@ -154,17 +154,6 @@ func (r Rule) Priorities() (priorities []uint32) {
 	return priorities
 }
 
-// Constants returns the numbers of the expressions `numgen inc mod 1 offset N`,
-// in their order. Rules of earlier versions of nftproxy have them.
-func (r Rule) Constants() (constants []uint32) {
-	for _, e := range r.Expressions {
-		if n, ok := e.(*expr.Numgen); ok && n.Modulus == 1 {
-			constants = append(constants, n.Offset)
-		}
-	}
-	return constants
-}
-
 // DNAT returns the constant address and port to which the rule translates
 // destinations. It is the zero AddrPort if the rule does not translate to a
 // constant.

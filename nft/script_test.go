@@ -369,9 +369,6 @@ func (p *program) readRules(chains ...string) (string, error) {
 			if to := rules[i].DNAT(); to.IsValid() {
 				fmt.Fprintf(&text, "; to endpoint %s", to)
 			}
-			if c := rules[i].Constants(); len(c) > 0 {
-				fmt.Fprintf(&text, "; constants %d", c)
-			}
 			fmt.Fprintln(&text)
 		}
 	}

@@ -9,14 +9,18 @@
 //	   │                  tracker, nodeTracker: changes since the last sync
 //	   │ plain structs (package cluster, built by package translate)
 //	   ▼ cluster.Sink
-//	table.Table           one per address family: desired and committed state
+//	table.Table           one per address family: what Services mean for a table
 //	   │ plans, rows and chains (package ruleset)
+//	   ▼ keep.Source
+//	keep.Keeper           transactions, failures, repairs
+//	   │
 //	   ▼
-//	nft                   one netlink transaction per change
+//	nft                   netlink
 //
 // Package follow does what follows the commits of the tables, for example the
-// deletion of flows whose endpoint was removed. A Proxier also follows the
-// addresses of the node, and has metrics.
+// deletion of flows whose endpoint was removed; package history keeps the last
+// changes, and package ejector finds endpoints that answer nothing. A Proxier
+// also follows the addresses of the node, and has metrics.
 //
 // A program can pass objects of the Kubernetes API to a Proxier, or plain
 // structs to the tables (see table.New):

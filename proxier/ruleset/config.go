@@ -53,11 +53,11 @@ type Config struct {
 	// one.
 	AffinitySeed uint64
 	// NumberLimit is the number of rows that a service port must save to get a
-	// number (see number.go). 0 means DefaultNumberLimit.
+	// number (see class.go). 0 means DefaultNumberLimit.
 	NumberLimit int
 }
 
-// Slots returns the number of slots of a Service (see slots.go).
+// Slots returns the number of slots of a Service (see slotsOf).
 func (c *Config) Slots(svc *cluster.Service) int {
 	return cmp.Or(svc.HashTableSize, c.HashTableSize, cluster.DefaultHashTableSize)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Functions of this file decode the names and the rules that were found in a
-// table (see keys.go for rows).
+// table (see rows.go for rows).
 
 // PodsChain is the name of the chain whose rules Pods reads.
 const PodsChain = chainExternalLocal
@@ -111,22 +111,9 @@ func LeadsToAllEndpoints(set string) bool { return strings.HasPrefix(set, allEnd
 // IsAffinitySet reports whether a set has the name of an affinity set.
 func IsAffinitySet(name string) bool { return strings.HasPrefix(name, affinitySetPrefix) }
 
-// Versions up to v0.1.0 have other affinity sets, with rows of the same bytes.
-// nft has no name for the type of their ids.
-const earlierSetPrefix = "clients-"
-
-// EarlierSet returns the name of the set that an earlier version has in place
-// of one of its affinity sets, or of the set of reserved ids.
-func (r *Ruleset) EarlierSet(s *nft.Set) string {
-	if s == r.layout.reservedIDs {
-		return "reserved-affinity-ids"
-	}
-	return earlierSetPrefix + strings.TrimPrefix(s.Name, affinitySetPrefix)
-}
-
 // clientSetOf returns the number of the affinity set with a name.
-func clientSetOf(prefix, name string) (set uint8, ok bool) {
-	number, ok := strings.CutPrefix(name, prefix)
+func clientSetOf(name string) (set uint8, ok bool) {
+	number, ok := strings.CutPrefix(name, affinitySetPrefix)
 	n, err := strconv.ParseUint(number, 10, 8)
 	return uint8(n), ok && err == nil && n < ClientSets
 }
@@ -153,17 +140,12 @@ type StickyRule struct {
 	ClientSet uint8
 }
 
-// ParseStickyRule returns the StickyRule that a rule is, of this version or of
-// an earlier one. ok reports whether it is one.
+// ParseStickyRule returns the StickyRule that a rule is. ok reports whether it
+// is one.
 func ParseStickyRule(rule nft.Rule) (sticky StickyRule, ok bool) {
-	numbers := rule.Priorities()
-	set, ok := clientSetOf(affinitySetPrefix, rule.Set())
-	if !ok {
-		numbers = rule.Constants()
-		set, ok = clientSetOf(earlierSetPrefix, rule.Set())
-	}
+	set, ok := clientSetOf(rule.Set())
 	sticky = StickyRule{Endpoint: rule.DNAT(), ClientSet: set}
-	for _, n := range numbers { // the last one is the id, and another one the group
+	for _, n := range rule.Priorities() { // the last one is the id, and another one the group
 		if sticky.ID != n {
 			sticky.ID, sticky.Group = n, sticky.ID
 		}

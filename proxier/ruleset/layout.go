@@ -61,7 +61,7 @@ const (
 	// session affinity share. A flood of clients of one service port fills one
 	// set, and harms few other service ports. A set for each service port is
 	// too slow: the kernel walks a list to find a set, so writing n sets takes
-	// quadratic time. v0.1.0 has the first 64 sets.
+	// quadratic time.
 	ClientSets = 128
 	// affinityClients is the number of clients that one set can hold. When the
 	// set is full, new clients are served without affinity. The kernel

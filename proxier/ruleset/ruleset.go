@@ -1,3 +1,30 @@
+// Package ruleset computes the nftables table "kube-proxy" of one address
+// family. It performs no I/O.
+//
+// The table consists of a program and of rows. The program is a number of sets
+// and chains that depend on the node and its configuration only (see
+// Ruleset.MakeProgram). The rows are elements of the sets. They depend on
+// Services and endpoints: a Plan contains the frontends and the endpoints of
+// one service port, and Ruleset.Rows returns the rows of a Plan. For example, a
+// Service default/web with ClusterIP 10.96.0.10, port 80 and three endpoints is
+//
+//	set cluster-ips        10.96.0.10
+//	map service-classes    10.96.0.10 . tcp . 80 comment "default/web:http" : 0:3
+//	map service-targets    10.96.0.10 . tcp . 80 . 0:1 : 10.244.1.5 . 8080
+//	                       10.96.0.10 . tcp . 80 . 0:2 : 10.244.2.5 . 8080
+//	                       10.96.0.10 . tcp . 80 . 0:3 : 10.244.3.5 . 8080
+//
+// 0:3 is the Class of the frontend. A row of the map class-chains leads from it
+// to the chain balance-3, a balancer, which all service ports with three
+// endpoints share. It passes the index of a row to the chain pick in the
+// priority of the packet:
+//
+//	meta priority set numgen random mod 3 offset 1 goto pick
+//	dnat ip to ip daddr . meta l4proto . th dport . meta priority map @service-targets
+//
+// Only two kinds of chains depend on Services: balancers, one for each number
+// of endpoints that was in use, and the chains of service ports with session
+// affinity or with a number.
 package ruleset
 
 import (
@@ -60,3 +87,50 @@ func (r *Ruleset) ReservedIDs(next uint32) nft.Row {
 
 // ReservedBelow returns the id below which a row of ReservedIDs reserves ids.
 func ReservedBelow(r nft.Row) uint32 { return r.Key.FirstInteger() }
+
+// OwnSet is the name of a set that the tables of other proxies do not have.
+const OwnSet = "service-targets"
+
+// BaseChainName returns the name of the base chain at a hook point.
+func BaseChainName(point nft.HookPoint) string { return "nat-" + point.String() }
+
+// NodePortSet is the name of a map with a row for each NodePort.
+const NodePortSet = "nodeport-classes"
+
+// allEndpointsPrefix is the prefix of the names of the maps that lead packets
+// of pods and of this node to all endpoints under externalTrafficPolicy Local.
+const allEndpointsPrefix = "cluster-policy-"
+
+// affinitySetPrefix is the prefix of the names of the affinity sets. It is not
+// "affinity-", because kube-proxy tries to delete all sets with that prefix.
+const affinitySetPrefix = "sticky-clients-"
+
+// sourceSetPrefix is the prefix of the names of the sets of source ranges.
+// There is one set for each length of a prefix, because the kernel takes
+// quadratic time to change a set with ranges of different lengths.
+const sourceSetPrefix = "firewall-sources-"
+
+// Names of chains that rows and rules refer to.
+const (
+	chainFirewall       = "firewall"
+	chainOutsideCluster = "outside-cluster"
+	chainServices       = "services"
+	chainNodePorts      = "nodeports"
+	chainServiceChains  = "service-chains"
+	chainNodePortChains = "nodeport-chains"
+	chainExternalLocal  = "external-local"
+	chainExternalAll    = "external-all"
+	chainNodePortLocal  = "nodeport-local"
+	chainNodePortAll    = "nodeport-all"
+	chainPick           = "pick"
+	chainPickNodePort   = "pick-nodeport"
+	chainPickPort       = "pick-port"
+	chainDrawn          = "drawn"
+	chainDrawnNodePort  = "drawn-nodeport"
+	chainDrawnPort      = "drawn-port"
+	chainRetry          = "retry"
+	chainRetryNodePort  = "retry-nodeport"
+	chainRetryPort      = "retry-port"
+	chainMasquerading   = "masquerading"
+	chainLocalhost      = "reject-localhost"
+)

@@ -28,7 +28,7 @@ func (a *affinityIDs) restore(kernel keep.Kernel, rules *ruleset.Ruleset, table 
 	a.next = uint32(time.Now().Unix())
 	if err == nil {
 		var reserved []nft.Row
-		reserved, err = rowsOf(kernel, rules, table, rules.ReservedIDs(0).Set)
+		reserved, err = kernel.Rows(table, rules.ReservedIDs(0).Set)
 		for i, r := range reserved {
 			if n := ruleset.ReservedBelow(r); i == 0 || n > a.next {
 				a.next = n
@@ -55,22 +55,6 @@ func (a *affinityIDs) restore(kernel keep.Kernel, rules *ruleset.Ruleset, table 
 		}
 	}
 	return err
-}
-
-// rowsOf reads the rows of a set in the table of this version or of an earlier
-// one.
-func rowsOf(kernel keep.Kernel, rules *ruleset.Ruleset, table *nft.Table, set *nft.Set) ([]nft.Row, error) {
-	rows, err := kernel.Rows(table, set)
-	if err != nil || len(rows) > 0 {
-		return rows, err
-	}
-	earlier := *set
-	earlier.Name = rules.EarlierSet(set)
-	rows, err = kernel.Rows(table, &earlier)
-	for i := range rows {
-		rows[i].Set = set
-	}
-	return rows, err
 }
 
 // adopt records the id of an endpoint and the affinity set that a rule of a

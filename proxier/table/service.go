@@ -56,8 +56,8 @@ type portState struct {
 	// index is the position among the ports of the Service, negative for one
 	// that it does not have.
 	index int32
-	// tag identifies the service port in batches, and in the rows of its
-	// targets if it has many (see ruleset.Plan.Number).
+	// tag identifies the service port while it exists: in transactions
+	// (keep.Owner), in plans (ruleset.PlanInput.Number) and in answers.
 	tag uint32
 	// moving are the keys in desired.holders.
 	moving []ruleset.Frontend

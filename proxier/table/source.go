@@ -291,19 +291,19 @@ func (d *desired) written(c *keep.Commit) []*serviceState {
 }
 
 // maxEarlierClients is the number of clients with session affinity that are
-// taken over from the table of an earlier version. The kernel takes quadratic
-// time to list a set.
+// taken over from a table that another version wrote. The kernel takes
+// quadratic time to list a set.
 const maxEarlierClients = 1 << 17
 
 // Inherit implements keep.Source. It returns the clients of the affinity sets
-// of an earlier version.
+// of a table that another version wrote.
 func (s source) Inherit(sets iter.Seq[*nft.Set], has func(string) bool) (clients []nft.Row) {
 	t, left := s.t, maxEarlierClients
 	for set := range sets {
-		if !has(t.rules.EarlierSet(set)) {
+		if !has(set.Name) {
 			continue
 		}
-		rows, err := rowsOf(t.keeper.Kernel(), t.rules, t.table(), set)
+		rows, err := t.keeper.Kernel().Rows(t.table(), set)
 		if err != nil || len(rows) > left {
 			klog.InfoS("Clients with session affinity may get another endpoint", "table", t.name(), "set", set.Name,
 				"clients", len(rows), "err", err)

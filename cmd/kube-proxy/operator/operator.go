@@ -13,9 +13,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/suggest"
 )
 
-// Name is the name under which the binary is this command.
-const Name = "nftproxy"
-
 // Config configures the command.
 type Config struct {
 	Version        string
@@ -23,22 +20,6 @@ type Config struct {
 
 	terminal terminal // Stdout without escapes
 }
-
-// exitError is an error with an exit code. Without err, nothing is printed: the
-// output contains the reason.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e exitError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit code %d", e.code)
-	}
-	return e.err.Error()
-}
-
-func (e exitError) Unwrap() error { return e.err }
 
 // Main runs the command with args and returns its exit code: 0 if it has an
 // answer, 1 after an error, 2 after an error of the command line, or that which

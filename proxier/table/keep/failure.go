@@ -64,13 +64,9 @@ func failureOf(err error) failure {
 	return failureTransient // the kernel received nothing
 }
 
-// For example, ENOMEM for a message of one owner is transient. An update holds
-// the owner back and commits the others (fate.after). After the third failure,
-// everything is written, and if the owner fails there, too, it is refused.
-// ENOMEM that refers to no owner fails the sync. The third in a row causes a
-// rewrite, unless the owners of a heavy part can be held back (attempt.next).
-
-// failureOfErrno returns what the refusal of a message is about. Before Linux
+// failureOfErrno returns what the refusal of a message is about. ENOMEM is
+// transient: the owner is held back at first (fate.after), and the sync fails
+// if the error refers to no owner (attempt.next). Before Linux
 // 6.2, EBUSY can mean that the kernel still counts deleted references. Linux
 // 5.10 also returns it for a row with the key of another one. A rule of another
 // program in the table can cause a loop. See nfnetlink.ErrLost for the other

@@ -10,16 +10,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The cost of a change does not depend on the number of owners. An update asks
-// for the contents of the owners that were touched, compares their rows before
-// and after, and writes the difference. Nothing about other owners is read:
-// rows that several owners have are counted (sharedRows), chains on demand stay
-// until a rewrite, so that nothing counts their users, and the numbers of rows
-// are kept by set.
+// The cost of a change does not depend on the number of owners: an update reads
+// the owners that were touched, and nothing about others. Rows that several
+// owners have, rows that need a chain on demand, and the rows of a set are
+// counted instead.
 //
-// Only these walk all owners: a rewrite, a change of what the Source makes all
-// contents from, such as the node, samplesOf if all samples of a set are gone,
-// the scrubber, in steps, and Diff. BenchmarkChanges of package table measures
+// Only these walk all owners: a rewrite, a change of what all contents depend
+// on, such as the node, samplesOf if all samples of a set are gone, the
+// scrubber, in steps, and Diff. BenchmarkChanges of package table measures
 // changes beside 200, 10,000 and 50,000 Services.
 
 // update writes owners in one transaction. Owners that the kernel refuses do

@@ -85,7 +85,8 @@ const maxVerifiedChains = 32
 // that verification reads: another program may have committed since. It records
 // them for the next verification.
 func (s *state) observe(tx *transaction, program bool) error {
-	if !program && len(tx.demand) == 0 && len(tx.sets) == 0 {
+	isNew := program || len(tx.demand) > 0 || len(tx.sets) > 0
+	if !tx.whole && (!isNew || s.link.batch.Empty()) { // an empty batch found an equal program
 		return nil
 	}
 	if tx.whole {
