@@ -157,7 +157,8 @@ func collectTable(m metric.Values, s *table.Stats, isHealthy bool) {
 		damaged = 1
 	}
 	m.Gauge("nftproxy_table_damaged",
-		"1 if another program's damage of the table is not repaired at once, or occurs repeatedly, 0 otherwise.", damaged)
+		"1 if another program's damage of the table is not repaired at once, or occurs repeatedly, 0 otherwise.",
+		damaged)
 	healthy := 0.0
 	if isHealthy {
 		healthy = 1

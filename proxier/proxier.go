@@ -255,7 +255,8 @@ func (p *Proxier) Status() Status {
 		stats := *family.stats.Load()
 		s.Families[i] = FamilyStatus{
 			Family: family.table.Family(), Healthy: h.Healthy && stats.Outage == nil, Synced: h.LastUpdated,
-			WaitingSince: waitingSince, LastSync: family.lastSync.Load(), LastWrite: family.lastWrite.Load(), Stats: stats,
+			WaitingSince: waitingSince, LastSync: family.lastSync.Load(), LastWrite: family.lastWrite.Load(),
+			Stats: stats,
 		}
 		if p.followers != nil {
 			f := &s.Families[i]
