@@ -21,13 +21,17 @@ type FamilyHealth struct {
 	// Healthy reports whether syncs keep up: no change has waited longer for
 	// a successful sync than it may. It is true before the first change.
 	Healthy bool `json:"healthy"`
+
+	// Failing reports whether new connections fail because another program
+	// damaged the rules. A restart of the process would not help.
+	Failing bool `json:"-"`
 }
 
 // live reports whether a restart of the process would not help.
 func (f FamilyHealth) live() bool { return f.Healthy }
 
 // serving reports whether the rules are in place and up to date.
-func (f FamilyHealth) serving() bool { return f.Healthy && !f.LastUpdated.IsZero() }
+func (f FamilyHealth) serving() bool { return f.Healthy && !f.Failing && !f.LastUpdated.IsZero() }
 
 // ProxyConfig configures a [ProxyServer].
 type ProxyConfig struct {
@@ -59,7 +63,8 @@ type ProxyConfig struct {
 //   - /livez returns 503 while a family is not healthy because its syncs
 //     fail or hang, and 200 otherwise.
 //   - /healthz also returns 503 while the node is not eligible for traffic,
-//     so that load balancers stop using it.
+//     so that load balancers stop using it, and while new connections fail
+//     because another program damaged the rules.
 //
 // Unlike in kube-proxy, /healthz returns 503 before the first successful
 // sync of all families, because the node cannot serve traffic yet.

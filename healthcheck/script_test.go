@@ -30,7 +30,7 @@ import (
 //	proxy healthy|unhealthy
 //	listen ADDRESS, serve, retry ADDRESS    an HTTPServer
 //	healthz ADDRESS                         a ProxyServer, with these:
-//	family FAMILY never|old|recent [late]
+//	family FAMILY never|old|recent [late|failing]
 //	node eligible|deleted
 //	get [METHOD] ADDRESS, headers ADDRESS   prints an answer, or refused
 //	await ADDRESS WORD…                     waits for an answer with words
@@ -254,14 +254,17 @@ func (n *node) proxyServer(addr string) error {
 	return err
 }
 
-// setFamily sets the health of a family: FAMILY never|old|recent [late].
-func (n *node) setFamily(family, updated string, late ...string) {
+// setFamily sets the health of a family: FAMILY never|old|recent
+// [late|failing].
+func (n *node) setFamily(family, updated string, state ...string) {
 	at := slices.IndexFunc(n.families, func(f FamilyHealth) bool { return f.Family == family })
 	if at < 0 {
 		at = len(n.families)
 		n.families = append(n.families, FamilyHealth{Family: family})
 	}
-	n.families[at].LastUpdated, n.families[at].Healthy = times[strings.ToUpper(updated)], len(late) == 0
+	f := &n.families[at]
+	f.LastUpdated = times[strings.ToUpper(updated)]
+	f.Healthy, f.Failing = !slices.Contains(state, "late"), slices.Contains(state, "failing")
 }
 
 // times are words for times in answers. NOW is the time of the request.

@@ -19,6 +19,31 @@ type health struct {
 	// if there is none.
 	waiting, running time.Time
 	synced           time.Time // end of the last successful sync; zero before the first
+	// failing reports whether new connections fail because the table is
+	// damaged. whole is when it was found to be whole again, zero if it is not.
+	failing bool
+	whole   time.Time
+}
+
+// outageTime is how long damage must last before the family fails, and how long
+// the table must be whole before the family serves again. So no program takes
+// all nodes out of load balancers with one flush, and none makes a node flap.
+const outageTime = 5 * time.Second
+
+// checked records whether the table is damaged, and since when. since is zero
+// if no damage remains.
+func (h *health) checked(since, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case !since.IsZero():
+		h.whole = time.Time{}
+		h.failing = h.failing || now.Sub(since) > outageTime
+	case h.whole.IsZero():
+		h.whole = now
+	case now.Sub(h.whole) >= outageTime:
+		h.failing = false
+	}
 }
 
 // changed records that a change waits for a sync. It must not be called before
@@ -58,5 +83,5 @@ func (h *health) state() (s healthcheck.FamilyHealth, waitingSince time.Time) {
 	defer h.mu.Unlock()
 	since := cmp.Or(h.running, h.waiting)
 	inTime := since.IsZero() || time.Since(since) < h.patience
-	return healthcheck.FamilyHealth{LastUpdated: h.synced, Healthy: inTime}, since
+	return healthcheck.FamilyHealth{LastUpdated: h.synced, Healthy: inTime, Failing: h.failing}, since
 }

@@ -44,3 +44,35 @@ func TestHealth(t *testing.T) {
 		want("a change during the last sync waits too long", true, false)
 	})
 }
+
+// A family fails while damage lasts for more than outageTime, and until its
+// table was whole for as long.
+func TestOutage(t *testing.T) {
+	start := time.Now()
+	h := &health{patience: time.Minute}
+	for _, c := range []struct {
+		at, since time.Duration // since: 0 if the table is whole
+		failing   bool
+	}{
+		{at: 1 * time.Second},
+		{at: 2 * time.Second, since: 2 * time.Second},
+		{at: 6 * time.Second, since: 2 * time.Second},
+		{at: 7 * time.Second}, // repaired in time
+		{at: 8 * time.Second, since: 8 * time.Second},
+		{at: 14 * time.Second, since: 8 * time.Second, failing: true},
+		{at: 15 * time.Second, failing: true},
+		{at: 16 * time.Second, since: 16 * time.Second, failing: true},
+		{at: 17 * time.Second, failing: true},
+		{at: 21 * time.Second, failing: true},
+		{at: 22 * time.Second},
+	} {
+		var since time.Time
+		if c.since > 0 {
+			since = start.Add(c.since)
+		}
+		h.checked(since, start.Add(c.at))
+		if got, _ := h.state(); got.Failing != c.failing || !got.Healthy {
+			t.Errorf("after %v: got %+v, want failing %v", c.at, got, c.failing)
+		}
+	}
+}

@@ -155,6 +155,7 @@ func (l *syncLoop) check() {
 		return
 	}
 	err := l.table.Check()
+	l.recordOutage()
 	l.checkAfter = time.Now().Add(l.table.Rest())
 	if err != nil {
 		klog.ErrorS(err, "Failed to check the table", "ipFamily", l.name(), "retryAfter", checkRetry)

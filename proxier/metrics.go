@@ -152,6 +152,13 @@ func collectTable(m metric.Values, s *table.Stats, isHealthy bool) {
 			"Service ports with a traffic policy Local that have endpoints, but none on this node.",
 			float64(n), "traffic_policy", policy)
 	}
+	damaged := 0.0
+	if s.Outage != nil {
+		damaged = 1
+	}
+	m.Gauge("nftproxy_table_damaged",
+		"1 if another program's damage of the table is not repaired at once, or occurs repeatedly, 0 otherwise.",
+		damaged)
 	healthy := 0.0
 	if isHealthy {
 		healthy = 1

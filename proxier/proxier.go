@@ -199,7 +199,7 @@ func (p *Proxier) Localhost(f nft.Family, port uint16) (state localhost.State, o
 // period or longer.
 func (p *Proxier) Healthy() bool {
 	return !slices.ContainsFunc(p.Health(), func(f healthcheck.FamilyHealth) bool {
-		return f.LastUpdated.IsZero() || !f.Healthy
+		return f.LastUpdated.IsZero() || !f.Healthy || f.Failing
 	})
 }
 
@@ -252,9 +252,11 @@ func (p *Proxier) Status() Status {
 	}
 	for i, family := range p.families {
 		h, waitingSince := family.health.state()
+		stats := *family.stats.Load()
 		s.Families[i] = FamilyStatus{
-			Family: family.table.Family(), Healthy: h.Healthy, Synced: h.LastUpdated, WaitingSince: waitingSince,
-			LastSync: family.lastSync.Load(), LastWrite: family.lastWrite.Load(), Stats: *family.stats.Load(),
+			Family: family.table.Family(), Healthy: h.Healthy && stats.Outage == nil, Synced: h.LastUpdated,
+			WaitingSince: waitingSince, LastSync: family.lastSync.Load(), LastWrite: family.lastWrite.Load(),
+			Stats: stats,
 		}
 		if p.followers != nil {
 			f := &s.Families[i]

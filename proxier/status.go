@@ -48,7 +48,7 @@ type Status struct {
 type FamilyStatus struct {
 	Family nft.Family `json:"family"`
 	// Healthy is false if a change has been waiting too long for a successful
-	// sync.
+	// sync, or if the table has an Outage.
 	Healthy bool `json:"healthy"`
 	// Synced is the end of the last successful sync. It is zero before the
 	// first.

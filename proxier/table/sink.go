@@ -170,6 +170,9 @@ func (t *Table) Rest() time.Duration { return t.keeper.Rest() }
 // Check continues.
 func (t *Table) IsRepairing() bool { return t.keeper.IsRepairing() }
 
+// Outage returns damage that is not repaired at once, nil if there is none.
+func (t *Table) Outage() *keep.Outage { return t.keeper.Outage() }
+
 // Scrubbed reports whether Check has compared everything since another program
 // last committed.
 func (t *Table) Scrubbed() bool { return t.keeper.Scrubbed() }

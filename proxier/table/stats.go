@@ -29,6 +29,8 @@ type Stats struct {
 	// changes by other programs, by kind of the damage.
 	Rewrites int                     `json:"rewrites"`
 	Repairs  map[keep.DamageKind]int `json:"repairs"`
+	// Outage is nil unless the table is damaged and not repaired at once.
+	Outage *keep.Outage `json:"outage,omitempty"`
 	// Refused is the number of service ports that keep their last rules, or
 	// reject connections, because they cannot be written as they are wanted.
 	// RefusedPorts lists them unless there are many.
@@ -71,7 +73,7 @@ type Counters struct {
 func (t *Table) Stats() Stats {
 	s, kept := t.stats, t.keeper.Stats()
 	s.Totals, s.Rewrites, s.Rows, s.Repairs = kept.Totals, kept.Rewrites, kept.Rows, kept.Repairs
-	s.Services = t.desired.served
+	s.Outage, s.Services = kept.Outage, t.desired.served
 	s.Refused, s.RefusedPorts = listRefused(t.keeper.Failing())
 	s.Contested, s.WaitingPorts = t.desired.claims.contested(), t.desired.claims.list()
 	s.Reduced, s.ReducedServices = len(t.desired.budgets.reduced), t.desired.listReduced()

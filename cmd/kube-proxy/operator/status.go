@@ -119,7 +119,7 @@ func problemsOf(p *answer.ProxyStatus) (problems []string) {
 		switch {
 		case f.LastSync != nil && f.LastSync.Error != "":
 			add("%s: the last sync failed: %s", f.Family.Name(), f.LastSync.Error)
-		case !f.Healthy:
+		case !f.Healthy && f.Outage == nil: // doctor reports an outage
 			add("%s: a change has been waiting for a sync for %s", f.Family.Name(), age(p.Time, f.WaitingSince))
 		case p.Listed && f.Synced.IsZero():
 			add("%s: no sync has succeeded yet", f.Family.Name())

@@ -108,6 +108,12 @@ func (k *Keeper) sync(cause string) error {
 // verification, and repairs it if necessary. While no other program commits, it
 // costs one small request. After such commits, it also scrubs a few rows.
 func (k *Keeper) Check() error {
+	err := k.check()
+	k.outage.update(k, err)
+	return err
+}
+
+func (k *Keeper) check() error {
 	if k.link.doubt != "" {
 		return nil // the next sync writes everything
 	}
@@ -211,14 +217,15 @@ func (k *Keeper) timed(cause string, sync func() error) error {
 func (k *Keeper) InDoubt() string { return k.link.doubt }
 
 // UpToDate reports whether a sync succeeded since something was touched, and no
-// owner is held back. Changes can still wait for their turns (see Waits).
+// owner is held back, and no rows are known to be damaged. Changes can still
+// wait for their turns (see Waits).
 func (k *Keeper) UpToDate() bool {
 	for o := range k.state.failing {
 		if o.Kept().trouble.waits() {
 			return false
 		}
 	}
-	return k.link.doubt == "" && !k.unsynced
+	return k.link.doubt == "" && !k.unsynced && k.state.damaged == nil && !k.repairs.isGone
 }
 
 // Next returns the time until a Sync is due for owners that wait for their
@@ -293,8 +300,13 @@ type Stats struct {
 	// Repairs counts the repairs of changes by other programs, by kind of the
 	// damage.
 	Repairs map[DamageKind]int
+	// Outage is nil unless damage is not repaired at once.
+	Outage *Outage
 	Totals
 }
+
+// Outage returns damage that is not repaired at once, nil if there is none.
+func (k *Keeper) Outage() *Outage { return k.outage.present(&k.repairs, time.Now()) }
 
 // Stats returns the present numbers.
 func (k *Keeper) Stats() Stats {
@@ -303,6 +315,7 @@ func (k *Keeper) Stats() Stats {
 	for set, n := range rows {
 		s.Rows[set.Name] = n
 	}
+	s.Outage = k.Outage()
 	s.RewriteCauses = maps.Clone(k.link.totals.RewriteCauses)
 	return s
 }

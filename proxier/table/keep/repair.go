@@ -72,6 +72,7 @@ func (k *Keeper) repairWhole(d *Damage) error {
 
 // countRepair logs and counts a repair.
 func (k *Keeper) countRepair(d *Damage, now time.Time) {
+	k.outage.what = d.Error()
 	again := k.repairs.add(d.Kind, now, k.link.seen)
 	if k.repairs.logs(now) {
 		klog.InfoS("Repairing the table", "table", k.link.name(), "kind", d.Kind, "reason", d.Error(),

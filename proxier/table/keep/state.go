@@ -24,6 +24,7 @@ type Keeper struct {
 	rewriting      time.Duration // CPU time of all rewrites and repairs
 	failures       int           // updates in a row that failed without an owner that can be held back
 	repairs        repairs
+	outage         outage
 	scrubber       scrubber
 	unreported     bool // a repair was not reported yet (see reportRepair)
 	reported       time.Time

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/leftovers"
@@ -18,6 +20,9 @@ func checkProxies(ctx context.Context, n *node) Finding {
 	switch {
 	case err != nil:
 		return unknown(err)
+	case len(pids) == 0 && n.ProxyError != nil && hasProxyTable():
+		return fail("no proxy runs: its rules are in use, but changes of Services and endpoints have no effect: "+
+			n.ProxyError.Error(), "start nftproxy, and look for the reason of its end in the log of its pod")
 	case len(pids) == 0:
 		return info("no process named kube-proxy in this network namespace, as far as this command sees processes", "")
 	case len(pids) == 1:
@@ -27,6 +32,17 @@ func checkProxies(ctx context.Context, n *node) Finding {
 		len(pids), list(pids, 5)),
 		"end all but one: look for a DaemonSet kube-proxy beside nftproxy, a kube-proxy of k3s or RKE2, or a "+
 			"unit of systemd")
+}
+
+// hasProxyTable reports whether a table of nftproxy is in use.
+func hasProxyTable() bool {
+	return slices.ContainsFunc(families(), func(f nft.Family) bool {
+		k, err := explain.OpenKernel(f)
+		if err == nil {
+			k.Close()
+		}
+		return err == nil
+	})
 }
 
 func hasLink(name string) bool {

@@ -52,8 +52,14 @@ func checkTimeouts(context.Context, *node) Finding {
 	return unknown(err)
 }
 
-// checkTable checks that the tables exist, are in use and belong to nftproxy.
-func checkTable(context.Context, *node) Finding {
+// checkTable checks that the tables exist, are in use, belong to nftproxy, and
+// are not damaged by another program.
+func checkTable(_ context.Context, n *node) Finding {
+	if outages := n.outages(); len(outages) > 0 {
+		return fail("another program damages the table kube-proxy, and new connections can fail", "end the other "+
+			"program: a second service proxy, or a firewall that runs `nft flush ruleset`; the log of nftproxy "+
+			"names the process").with(outages...)
+	}
 	var present, absent []string
 	for _, f := range families() {
 		k, err := explain.OpenKernel(f)
@@ -77,6 +83,30 @@ func checkTable(context.Context, *node) Finding {
 		return info("a table for "+present[0]+" only: no proxy has served "+absent[0], "")
 	}
 	return ok("tables for IPv4 and IPv6")
+}
+
+// outages describes the damage that the proxy does not repair at once.
+func (n *node) outages() (all []string) {
+	if n.Proxy == nil {
+		return nil
+	}
+	for i := range n.Proxy.Families {
+		f := &n.Proxy.Families[i]
+		if f.Outage == nil {
+			continue
+		}
+		repairs := 0
+		for _, count := range f.Repairs {
+			repairs += count
+		}
+		state := "it is repaired each time"
+		if since := f.Outage.Since; !since.IsZero() {
+			state = fmt.Sprintf("not repaired for %s", n.age(since))
+		}
+		all = append(all, fmt.Sprintf("%s: %s; %s (repairs %d, rewrites %d)", f.Family.Name(), f.Outage.What, state,
+			repairs, f.Rewrites))
+	}
+	return all
 }
 
 // endpointRows returns some rows of the map of endpoints.

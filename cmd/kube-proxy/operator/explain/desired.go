@@ -18,6 +18,7 @@ func (r *Result) Add(d *Desired) {
 	r.Frontend, r.Unused, r.Notes = d.Frontend, d.Unused, append(r.Notes, d.Notes...)
 	if r.Difference = compare(r.Walk, d.Result.Walk); r.Difference != nil {
 		r.Difference.Meaning = meaning(d.Pending)
+		r.blameDamage(d)
 	}
 	if d.Forwarder != nil && r.Outcomes[0].Action == Pass {
 		r.Outcomes = d.Forwarder.outcomes()
@@ -26,6 +27,19 @@ func (r *Result) Add(d *Desired) {
 		r.Outcomes[i].Reason.Refine(&d.Lack)
 	}
 	r.Answer = r.answer()
+}
+
+// blameDamage replaces the reason NoService of a packet for a service port: the
+// table in the kernel lacks its rows.
+func (r *Result) blameDamage(d *Desired) {
+	if d.Pending != "" || d.ServicePort == "" {
+		return
+	}
+	for i := range r.Outcomes {
+		if o := &r.Outcomes[i]; o.Reason.Code == ruleset.NoService {
+			o.Reason = NewReason(ruleset.Damaged, ruleset.Facts{ServicePort: d.ServicePort})
+		}
+	}
 }
 
 // Refine makes the reason more precise, if a lack of endpoints is it.

@@ -62,3 +62,24 @@ func TestForwarder(t *testing.T) {
 		t.Errorf("without a forwarder: got %+v", r.Outcomes)
 	}
 }
+
+// A Service whose rows another program deleted is not unknown.
+func TestAddDamaged(t *testing.T) {
+	tabletest.NewNode(t)
+	n := newNode(t, tabletest.Rules())
+	tabletest.LoadNFT(t, "flush map ip kube-proxy service-classes")
+	for _, c := range []struct {
+		desired explain.Desired
+		want    ruleset.Reason
+	}{
+		{explain.Desired{ServicePort: "default/web:http"}, ruleset.Damaged},
+		{explain.Desired{ServicePort: "default/web:http", Pending: "the first sync"}, ruleset.NoService},
+		{explain.Desired{}, ruleset.NoService},
+	} {
+		r, err := n.ask("192.0.2.10:80 tcp from 10.244.1.7", &c.desired)
+		must.NoError(t, err)
+		if got := r.Outcomes[0].Reason.Code; got != c.want {
+			t.Errorf("%+v: got reason %s, want %s", c.desired, got, c.want)
+		}
+	}
+}
