@@ -72,15 +72,22 @@ build: ## Build bin/kube-proxy, a static binary, its second name bin/nftproxy, a
 	@ln -sf kube-proxy bin/nftproxy
 	@ln -sf kubectl-nftproxy bin/kubectl_complete-nftproxy
 
-.PHONY: image
-image: ## Build bin/nftproxy-image.tar, without Docker: IMAGE= names it, ARCH="amd64 arm64" for several.
+.PHONY: linux
+linux: # Build the program with its bill of materials and licence texts in bin/linux-ARCH.
 	@set -e; for arch in $(ARCH); do \
 	  GOOS=linux GOARCH=$$arch $(GO_BUILD) -o bin/linux-$$arch/kube-proxy ./cmd/kube-proxy; \
 	  (cd deploy && go run ./sbom --platform linux/$$arch --version $(VERSION) --created $(SOURCE_DATE_EPOCH) \
 	    --output ../bin/linux-$$arch/sbom.cdx.json --licences ../bin/linux-$$arch/THIRD-PARTY); \
 	done
+
+.PHONY: image
+image: linux ## Build bin/nftproxy-image.tar, without Docker: IMAGE= names it, ARCH="amd64 arm64" for several.
 	@cd deploy && go run ./image --name $(IMAGE) --version $(VERSION) --revision "$(COMMIT)" --licence ../LICENSE \
 	  --created $(SOURCE_DATE_EPOCH) --output ../bin/nftproxy-image.tar $(foreach arch,$(ARCH),$(arch)=../bin/linux-$(arch))
+
+.PHONY: packages
+packages: build linux ## Build a .deb and an .rpm in bin/packages, for machines without Kubernetes: ARCH="amd64 arm64" for several.
+	@VERSION=$(VERSION) SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) deploy/packages/build bin/packages $(ARCH)
 
 .PHONY: plugin
 plugin: # Build the plugin of kubectl and its licence texts in bin/plugin/OS-ARCH: OS= and ARCH= select them.
@@ -135,6 +142,8 @@ programs: # Build the programs of other projects that tests run, unless they are
 	  echo "building $$tool, unless it is up to date"; \
 	  go tool -n $$tool >/dev/null || exit 1; \
 	done
+	@echo "building nfpm, unless it is up to date"
+	@cd deploy && go tool -n nfpm >/dev/null
 
 .PHONY: steps
 steps: ## List the steps of scripts: PACKAGE=test/packet, proxier/table or another one.
@@ -154,7 +163,8 @@ test-ipvs: setup ## Test the proxy beside keepalived and IPVS on Linux 6.1 under
 	test/neighbours/ipvs 6.1
 
 .PHONY: test-deploy
-test-deploy: programs ## Test manifests, chart, image and dashboards. The first run builds kustomize and Helm.
+test-deploy: programs build linux ## Test manifests, chart, image, dashboards and packages (root). The first run builds kustomize and Helm.
+	@test/setup rpm:rpm /lib/systemd/systemd:systemd man:man-db
 	@# make release-dry-run runs the tests of the files of a release.
 	cd test/deploy && go test -count=1 $$(go list ./... | grep -v '/release$$')
 

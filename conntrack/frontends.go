@@ -2,11 +2,16 @@ package conntrack
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // FrontendChange is the new state of one frontend of a service.
@@ -178,4 +183,157 @@ func (f *frontends) putBack(c check) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unchecked.merge(c)
+}
+
+// addrSet is a set of addresses of one family. The unspecified address stands
+// for all local addresses except loopback.
+type addrSet map[netip.Addr]struct{}
+
+func newAddrSet(addrs []netip.Addr) addrSet {
+	s := make(addrSet, len(addrs))
+	for _, addr := range addrs {
+		s[addr.Unmap().WithZone("")] = struct{}{}
+	}
+	return s
+}
+
+// contains reports whether addr is in the set. It calls isLocal only if the
+// result depends on it.
+func (s addrSet) contains(addr netip.Addr, isLocal func(netip.Addr) bool) bool {
+	if _, ok := s[addr]; ok {
+		return true
+	}
+	_, allLocal := s[familyOf(addr).Unspecified()]
+	return allLocal && !addr.IsLoopback() && isLocal(addr)
+}
+
+// addMissing adds the addresses that a contains and b does not, up to maxGone
+// addresses in total.
+func (s *addrSet) addMissing(a, b addrSet) {
+	for addr := range a {
+		if _, ok := b[addr]; !ok && len(*s) < maxGone {
+			if *s == nil {
+				*s = make(addrSet)
+			}
+			(*s)[addr] = struct{}{}
+		}
+	}
+}
+
+// lookUpLocal reports whether the kernel delivers packets to addr locally.
+// Like a rule with `fib daddr type local`, it looks the address up in the
+// routing tables (RTM_GETROUTE), so an address with only a local route is
+// local, too.
+func (c *Conn) lookUpLocal(addr netip.Addr) (local bool, err error) {
+	err = request(c.routes, unix.RTM_GETROUTE, unix.NLM_F_ACK, familyOf(addr), func(w *nfnetlink.Writer) {
+		// struct rtmsg is 8 bytes longer than struct nfgenmsg, and starts with
+		// the family and the length of the prefix.
+		w.Buf[len(w.Buf)-3] = uint8(addr.BitLen())
+		w.Buf = append(w.Buf, make([]byte, 8)...)
+		w.Addr(unix.RTA_DST, unix.RTA_DST, addr)
+	}, func(msg nfnetlink.Message) error {
+		const typeAt = nfnetlink.MessageHeaderLen + 7 // rtm_type
+		local = len(msg) > typeAt && msg[typeAt] == unix.RTN_LOCAL
+		return nil
+	})
+	switch {
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EACCES),
+		errors.Is(err, unix.EINVAL): // no route exists
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look up the route to %v: %w", addr, err)
+	}
+	return local, nil
+}
+
+// localAddrs caches for the duration of one pass which addresses are local.
+type localAddrs struct {
+	conn  *Conn
+	known map[netip.Addr]bool
+	err   error // of the lookup that failed
+}
+
+// maxLocalAddrs bounds the memory for known addresses.
+const maxLocalAddrs = 4096
+
+// contains looks up each address once. If a lookup fails, the pass is
+// retried later. For the rest of the pass, the addresses that are not known
+// yet count as not local, so their flows stay. Further lookups would fail,
+// too, and each can take as long as answerTimeout.
+func (l *localAddrs) contains(addr netip.Addr) bool {
+	local, ok := l.known[addr]
+	if ok || l.err != nil {
+		return local
+	}
+	if local, l.err = l.conn.lookUpLocal(addr); l.err != nil {
+		return false
+	}
+	if l.known == nil || len(l.known) >= maxLocalAddrs {
+		l.known = make(map[netip.Addr]bool)
+	}
+	l.known[addr] = local
+	return local
+}
+
+// endpointLists compares the endpoints of frontends. It caches its last
+// results, because the frontends of a service share their endpoints.
+type endpointLists struct {
+	given, result []netip.AddrPort // of sorted
+	before, now   []netip.AddrPort // of lost
+	lostOne       bool
+}
+
+// sorted returns endpoints in the form that lookups need: in order, without
+// IPv4-mapped addresses and zones. It returns the given slice if possible.
+func (l *endpointLists) sorted(endpoints []netip.AddrPort) []netip.AddrPort {
+	if !sameSlice(l.given, endpoints) {
+		l.given, l.result = endpoints, sortedEndpoints(endpoints)
+	}
+	return l.result
+}
+
+func sortedEndpoints(endpoints []netip.AddrPort) []netip.AddrPort {
+	if !slices.ContainsFunc(endpoints, func(e netip.AddrPort) bool { return e != keyOf(0, e).at }) &&
+		slices.IsSortedFunc(endpoints, netip.AddrPort.Compare) {
+		return endpoints
+	}
+	out := make([]netip.AddrPort, len(endpoints))
+	for i, e := range endpoints {
+		out[i] = keyOf(0, e).at
+	}
+	slices.SortFunc(out, netip.AddrPort.Compare)
+	return out
+}
+
+// lost is lostEndpoint with a cache.
+func (l *endpointLists) lost(before, now []netip.AddrPort) bool {
+	if !sameSlice(l.before, before) || !sameSlice(l.now, now) {
+		l.before, l.now, l.lostOne = before, now, lostEndpoint(before, now)
+	}
+	return l.lostOne
+}
+
+// lostEndpoint reports whether now lacks an endpoint of before. Both are
+// sorted.
+func lostEndpoint(before, now []netip.AddrPort) bool {
+	for _, e := range before {
+		for len(now) > 0 && now[0] != e && now[0].Compare(e) < 0 {
+			now = now[1:]
+		}
+		if len(now) == 0 || now[0] != e {
+			return true
+		}
+	}
+	return false
+}
+
+func sameSlice(a, b []netip.AddrPort) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// contains reports whether a sorted slice has an endpoint. Unlike a set, a
+// binary search needs no memory besides the slice that the frontends share.
+func contains(endpoints []netip.AddrPort, endpoint netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(endpoints, endpoint, netip.AddrPort.Compare)
+	return found
 }

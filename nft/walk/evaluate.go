@@ -63,8 +63,12 @@ func (p *Path) payload(e *expr.Payload) {
 
 // connection loads information about the connection, or sets it.
 func (p *Path) connection(e *expr.Ct) {
-	if e.SourceRegister {
+	switch {
+	case e.SourceRegister:
 		p.next()
+		return
+	case p.Packet.Untracked && e.Key != expr.CtKeySTATE:
+		p.nextRule() // no connection, so no match
 		return
 	}
 	p.load(e.Register, slotBytes, p.Packet.tracked(e.Key))
@@ -142,6 +146,9 @@ func (w *Walk) compare(p *Path, e *expr.Cmp) {
 	if d, random := v.unknown.(draw); random && e.Op == expr.CmpOpEq && len(e.Data) == slotBytes {
 		w.split(p, d.chance(binary.NativeEndian.Uint32(e.Data)))
 		return
+	}
+	if v.unknown == errNewIndex || v.unknown == ErrNewInterface && len(e.Data) == unix.IFNAMSIZ {
+		v = known(make([]byte, len(e.Data))) // of no interface
 	}
 	w.decide(p, holds(bytes.Compare(v.bytes, e.Data), e.Op), v.unknown)
 }

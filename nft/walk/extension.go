@@ -19,6 +19,9 @@ func (w *Walk) extension(p *Path, e *nft.Extension) {
 		p.setMark(host32(e.Data), host32(e.Data[4:]))
 		p.next()
 		return
+	case e.Target && e.Name == "CT" && len(e.Data) >= 2 && host16(e.Data)&ctNotrack != 0:
+		p.untrack()
+		return
 	case e.Target:
 		w.undecoded(p, e.Name, reason)
 		return
@@ -28,6 +31,16 @@ func (w *Walk) extension(p *Path, e *nft.Extension) {
 		reason = nil
 	}
 	w.decide(p, matches, reason)
+}
+
+// ctNotrack is the flag of -j CT --notrack (XT_CT_NOTRACK of
+// linux/netfilter/xt_CT.h).
+const ctNotrack = 1 << 0
+
+// untrack excludes the packet from connection tracking.
+func (p *Path) untrack() {
+	p.Packet.Untracked, p.Untracked = true, p.step
+	p.next()
 }
 
 // translations are the names of expressions, and of targets of iptables, that
@@ -68,8 +81,10 @@ func (w *Walk) undecoded(p *Path, name string, reason error) {
 	case "MARK", "CONNMARK":
 		p.Packet.MarkUnknown = true
 		p.next()
-	case "log", "notrack", "dup", "flow_offload", "last", "secmark",
-		"LOG", "NFLOG", "ULOG", "TRACE", "CT", "NOTRACK", "TCPMSS", "CLASSIFY", "DSCP", "TOS", "CHECKSUM", "SET",
+	case "notrack", "NOTRACK":
+		p.untrack()
+	case "log", "dup", "flow_offload", "last", "secmark",
+		"LOG", "NFLOG", "ULOG", "TRACE", "CT", "TCPMSS", "CLASSIFY", "DSCP", "TOS", "CHECKSUM", "SET",
 		"AUDIT":
 		p.next()
 	case "limit", "quota", "connlimit":
@@ -107,7 +122,10 @@ func host32(b []byte) uint32 { return binary.NativeEndian.Uint32(b) }
 func host16(b []byte) uint16 { return binary.NativeEndian.Uint16(b) }
 
 // States of linux/netfilter/xt_conntrack.h that are none of nf_conntrack.
-const xtStateDNAT = 1 << 7
+const (
+	xtStateDNAT      = 1 << 7
+	xtStateUntracked = 1 << 8 // of `-m conntrack`; `-m state` has the bit of nf_conntrack
+)
 
 // stateMatch is `-m state` (struct xt_state_info).
 func (p *Packet) stateMatch(data []byte) (matches, known bool) {
@@ -133,7 +151,10 @@ func (p *Packet) conntrackMatch(e *nft.Extension) (matches, known bool) {
 		return false, false
 	}
 	state := uint16(p.connState())
-	if p.Translated {
+	switch {
+	case p.Untracked:
+		state = xtStateUntracked
+	case p.Translated:
 		state |= xtStateDNAT
 	}
 	wrong := func(flag uint16, found bool) bool { return flags&flag != 0 && found == (invert&flag != 0) }

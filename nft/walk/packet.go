@@ -2,6 +2,8 @@ package walk
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"net/netip"
 
 	"github.com/google/nftables/expr"
@@ -36,6 +38,9 @@ type Packet struct {
 	// that connection tracking does not know. It is new for connection
 	// tracking, or invalid.
 	Midstream, Invalid bool
+	// Untracked reports whether a rule excluded the packet from connection
+	// tracking.
+	Untracked bool
 }
 
 // Interface is the name of an interface, or the reason why it is not known.
@@ -43,6 +48,14 @@ type Interface struct {
 	Name    string
 	Unknown error
 }
+
+// ErrNewInterface is the reason why the interface of a hypothetical pod is not
+// known: the pod would get a new one. So it is none of those that rules name.
+var ErrNewInterface = errors.New("the interface of a hypothetical pod is unknown")
+
+// errNewIndex is ErrNewInterface for the number of the interface. A rule that
+// compares a name can mean a part of it.
+var errNewIndex = fmt.Errorf("%w", ErrNewInterface)
 
 // forwarded reports whether the packet arrived and leaves by an interface.
 func (p *Packet) forwarded() bool { return p.In != Interface{} && p.Out != Interface{} }
@@ -124,6 +137,8 @@ func (p *Packet) tracked(key expr.CtKey) value {
 
 func (p *Packet) connState() uint32 {
 	switch {
+	case p.Untracked:
+		return expr.CtStateBitUNTRACKED
 	case p.Invalid:
 		return expr.CtStateBitINVALID
 	case p.Answered:
@@ -182,6 +197,9 @@ func (i Interface) name() value {
 
 // index returns the value of `meta iif`, 0 for no interface.
 func (w *Walk) index(i Interface) value {
+	if i.Unknown == ErrNewInterface {
+		return value{unknown: errNewIndex}
+	}
 	if i.Name == "" || i.Unknown != nil {
 		return value{hostBytes(0), i.Unknown}
 	}

@@ -30,6 +30,8 @@ type Path struct {
 	Updated []string
 	// Marked is the last rule that set a bit of the mark.
 	Marked *Step
+	// Untracked is the rule that excluded the packet from connection tracking.
+	Untracked *Step
 	// Counter is the name of the last named counter that counted the packet.
 	Counter string
 
@@ -121,6 +123,7 @@ type state struct {
 	callers     string
 	mark        uint32
 	markUnknown bool
+	untracked   bool
 
 	priority        uint32
 	priorityUnknown bool
@@ -132,6 +135,7 @@ func (p *Path) state() state {
 		callers = binary.BigEndian.AppendUint32(append(append(callers, c.chain...), 0), uint32(c.rule))
 	}
 	return state{
-		p.at, string(callers), p.Packet.Mark, p.Packet.MarkUnknown, p.Packet.Priority, p.Packet.PriorityUnknown,
+		p.at, string(callers), p.Packet.Mark, p.Packet.MarkUnknown, p.Packet.Untracked, p.Packet.Priority,
+		p.Packet.PriorityUnknown,
 	}
 }

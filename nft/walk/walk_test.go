@@ -100,8 +100,11 @@ func TestFacts(t *testing.T) {
 	unmarked.MarkUnknown, unmarked.In.Unknown = true, fmt.Errorf("hypothetical")
 	unmarked.Source = netip.AddrPortFrom(unmarked.Source.Addr(), 0)
 	forwarded.Out.Name = "eth0"
+	untracked, pod := packet(), packet()
+	untracked.Untracked, pod.In = true, walk.Interface{Unknown: walk.ErrNewInterface}
 	packets := map[string]walk.Packet{
 		"syn": packet(), "answered": answered, "unmarked": unmarked, "forwarded": forwarded,
+		"untracked": untracked, "pod": pod,
 	}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Split(strings.TrimSpace(line), "|")

@@ -57,9 +57,17 @@ func (t *Table) Base() (base []nft.Chain) {
 			continue
 		}
 		policy, _ := t.verdict(t.entries[c.last])
-		base = append(base, nft.Chain{Name: name, Hook: &nft.Hook{
+		h := &nft.Hook{
 			Type: typ, Point: nft.HookPoint(hook), Priority: priorities[t.Name], Drop: policy == verdictDrop,
-		}})
+		}
+		switch {
+		case typ != nft.ChainTypeNAT:
+		case h.Point == nft.Prerouting || h.Point == nft.Output:
+			h.Priority = nft.PriorityDstNAT
+		default:
+			h.Priority = nft.PrioritySrcNAT
+		}
+		base = append(base, nft.Chain{Name: name, Hook: h})
 	}
 	return base
 }

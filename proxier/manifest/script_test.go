@@ -26,7 +26,9 @@ import (
 //	service FILE NAME=IP…  writes a manifest with Services to a file in m
 //	read                   reads m, and prints log lines and calls of the handler
 //	poll                   prints whether m differs from the last read
+//	reload                 reads m, and prints log lines with all problems, and calls
 //	run                    reads m, now and after each change
+//	hangup                 makes run reload m
 //	await TEXT             prints lines of run until one contains a text
 //	follow                 makes the watch follow m
 //	signal                 waits for a signal of the watch
@@ -46,7 +48,9 @@ func TestScripts(t *testing.T) {
 			"service": d.writeServices,
 			"read":    d.read,
 			"poll":    d.poll,
+			"reload":  d.reload,
 			"run":     d.run,
+			"hangup":  d.source.Reload,
 			"await":   d.await,
 			"follow":  d.follow,
 			"signal":  d.signal,
@@ -105,6 +109,15 @@ func (d *directory) status() string {
 		text += fmt.Sprintf("%s %d:%d since %d: %s%s\n", p.File, p.Document, p.Line, p.Since.Unix(), p.Text, kept)
 	}
 	return header.ReplaceAllString(text, "")
+}
+
+// since matches when a problem was seen first.
+var since = regexp.MustCompile(`(since=")[^"]+`)
+
+func (d *directory) reload() string {
+	d.reads++
+	d.source.readAgain()
+	return since.ReplaceAllString(d.take(), "${1}TIME")
 }
 
 func (d *directory) poll() string {

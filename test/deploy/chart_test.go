@@ -83,6 +83,45 @@ func TestMonitoringObjects(t *testing.T) {
 	}
 }
 
+// TestServiceMonitor checks that the Service of the ServiceMonitor selects the
+// pods, and that the job has the name that alerts expect.
+func TestServiceMonitor(t *testing.T) {
+	text := helmText(t, generic, "--set=metrics.expose=true,metrics.serviceMonitor.enabled=true")
+	var service, monitor, set struct {
+		Metadata struct{ Labels map[string]string }
+		Spec     struct {
+			Selector map[string]any
+			Template struct {
+				Metadata struct{ Labels map[string]string }
+			}
+			JobLabel string
+		}
+	}
+	for _, document := range strings.Split(text, "\n---\n") {
+		for kind, to := range map[string]any{"Service": &service, "ServiceMonitor": &monitor, "DaemonSet": &set} {
+			if strings.Contains(document, "\nkind: "+kind+"\n") {
+				must.NoError(t, yaml.Unmarshal([]byte(document), to))
+			}
+		}
+	}
+	expectSelected := func(selector any, from map[string]string) {
+		want, _ := selector.(map[string]any)
+		for key, value := range want {
+			if from[key] != value {
+				t.Errorf("got labels %v, want %s=%v", from, key, value)
+			}
+		}
+		if len(want) == 0 {
+			t.Error("got no selector")
+		}
+	}
+	expectSelected(service.Spec.Selector, set.Spec.Template.Metadata.Labels)
+	expectSelected(monitor.Spec.Selector["matchLabels"], service.Metadata.Labels)
+	if got := service.Metadata.Labels[monitor.Spec.JobLabel]; got != "kube-proxy" {
+		t.Errorf("got job %q, want kube-proxy", got)
+	}
+}
+
 // fields decodes a YAML or JSON file of the repository.
 func fields(t *testing.T, path string) (value any) {
 	t.Helper()

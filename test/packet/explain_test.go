@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	hooks "github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	plain "github.com/nftproxy/nftproxy/proxier/cluster"
@@ -39,7 +40,8 @@ func (c *check) explained(ctx context.Context) error {
 	}
 	who := "explain predicts"
 	matches, err := c.matches(ctx, p)
-	if err == nil && matches && c.cluster.judged() {
+	others := p.last != nil && p.last.Stopped > 0 // of which the oracle does not know
+	if err == nil && matches && c.cluster.judged() && !others {
 		who = "the oracle allows"
 		if p, err = c.follow(func(p *prediction, node *lab.Node) error { return p.allow(c, node) }); err == nil {
 			matches, err = c.matches(ctx, p)
@@ -58,6 +60,9 @@ func (c *check) explained(ctx context.Context) error {
 // matches reports whether the prediction is the expected outcome. A receiver
 // without a server refuses packets itself.
 func (c *check) matches(ctx context.Context, p prediction) (bool, error) {
+	if r := p.last; r != nil && r.Stopped == len(r.Outcomes) {
+		return c.want.outcome != lab.Answered || r.OtherTables[0].Action == hooks.Translates, nil
+	}
 	switch {
 	case c.want.outcome == lab.Refused && p.action == explain.Reject:
 		return true, nil
@@ -109,6 +114,24 @@ func (c *cluster) owner(addr netip.Addr, f family) *lab.Namespace {
 		}
 	}
 	return nil
+}
+
+// otherTables prints what explain names of other tables, without handles.
+func (s *story) otherTables(network, family string, args ...string) (text string, err error) {
+	for _, k := range s.expectations(args...) {
+		if k.network != network || k.family.String() != family {
+			continue
+		}
+		p, err := k.predict(s.t.Context())
+		if err != nil {
+			return "", err
+		}
+		for _, e := range p.last.OtherTables {
+			e.Handle = 0
+			text += e.String() + "\n"
+		}
+	}
+	return text, nil
 }
 
 // predict follows a packet from node to node until it is translated or refused,
@@ -164,6 +187,7 @@ func explained(ctx context.Context, k *explain.Kernel, q explain.Query) (*explai
 		if err != nil {
 			return nil, err
 		}
+		k.AddOthers(r, q)
 		desired, err := answer.Explain.AskOne(ctx, &client, q)
 		if errors.Is(err, socket.ErrNoProxy) {
 			return r, nil

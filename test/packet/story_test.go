@@ -119,7 +119,7 @@ func (s *story) allSteps() map[string]script.Command {
 		// waits until the proxy of a node has ended.
 		"ended": func(node string) { s.proxy(node).wait(s.t) },
 		"flags": s.flags, "restart": s.again,
-		"check": s.check, "connect": s.connect, "await": s.await,
+		"check": s.check, "connect": s.connect, "other-tables": s.otherTables, "await": s.await,
 		"keep": s.keep, "same": s.same,
 		// compares the tables of both nodes with those of new proxies.
 		"like-new": func() { s.expectFresh(s.t) },

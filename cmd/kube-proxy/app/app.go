@@ -85,6 +85,8 @@ func execute(ctx context.Context, o *config.Options, stdout io.Writer) error {
 		return errors.Join(initNode(o)...)
 	}
 	setUpMemory(o.Configuration.EnableProfiling)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // also during the start, which it would end
 	s, err := newServer(ctx, o)
 	if err != nil {
 		return err
@@ -94,7 +96,7 @@ func execute(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	if s.unset, err = setUpNode(o); err != nil {
 		return err
 	}
-	return s.run(ctx)
+	return s.run(ctx, hangups)
 }
 
 // logOptions logs the warnings of the configuration, and all flags in the

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
 	"runtime/debug"
 	"time"
 
@@ -39,8 +40,10 @@ type server struct {
 	contact apiclient.Contact // with the API server
 	proxier *proxier.Proxier
 	source  source
-	// manifests returns the state of the folder, nil without --manifests.
+	// manifests returns the state of the folder, reload reads it again. Both
+	// are nil without --manifests.
 	manifests func() *manifest.Status
+	reload    func()
 	health    *healthcheck.ProxyServer
 	status    *healthcheck.HTTPServer
 	answers   *answer.Answers // for the socket
@@ -138,7 +141,7 @@ func (s *server) setSource(pc proxier.Config) (err error) {
 	if s.client == nil {
 		source, err := manifest.New(manifest.Config{Dir: s.options.Manifests, Handler: s.proxier})
 		if err == nil {
-			s.source, s.manifests = source, source.Status
+			s.source, s.manifests, s.reload = source, source.Status, source.Reload
 		}
 		return err
 	}
@@ -192,8 +195,8 @@ const drainTimeout = 20 * time.Second
 
 // run serves until ctx ends or a part fails. Then it drains the connections to
 // NodePorts on localhost, while all other parts continue. The rules remain in
-// place.
-func (s *server) run(ctx context.Context) error {
+// place. Each value of hangups is a SIGHUP.
+func (s *server) run(ctx context.Context, hangups <-chan os.Signal) error {
 	klog.InfoS("Starting kube-proxy", "version", Version, "node", s.nodeName(), "manifests", s.options.Manifests)
 	group, stopping := errgroup.WithContext(ctx)
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -216,6 +219,7 @@ func (s *server) run(ctx context.Context) error {
 	}
 	run(s.proxier.SyncLoop)
 	group.Go(func() error { return s.source.Run(ctx) })
+	run(func(ctx context.Context) { s.onHangups(ctx, hangups) })
 	run(s.socket.Run)
 	group.Go(func() error { return s.serve(ctx, s.health.HTTPServer, "FailedToStartProxierHealthcheck") })
 	group.Go(func() error { return s.serve(ctx, s.status, "FailedToStartMetricServer") })
@@ -226,6 +230,23 @@ func (s *server) run(ctx context.Context) error {
 	}
 	klog.InfoS("Stopped kube-proxy, leaving the rules in place")
 	return nil
+}
+
+// onHangups reads the manifests again at each SIGHUP. With an API server there
+// is nothing to read again, and the signal has no effect.
+func (s *server) onHangups(ctx context.Context, hangups <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+		}
+		if s.reload == nil {
+			klog.InfoS("Ignored SIGHUP: changes of the API server and of the configuration file are detected anyway")
+			continue
+		}
+		s.reload()
+	}
 }
 
 // drain drains the connections to NodePorts on localhost.

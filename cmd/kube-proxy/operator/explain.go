@@ -28,8 +28,9 @@ func newExplain() *cobra.Command {
 		Short: "Explain where a connection to a Service goes",
 		Long: "explain walks the first packet of a hypothetical connection through the rules in the kernel of " +
 			"this node. It prints the endpoints that the connection can reach, or the refusal and its reason, " +
-			"the route to each endpoint, with the cause why it or the answer fails, and then the rules and rows that " +
-			"decide. It sends no packet. It does not look at other tables or at the endpoints. " +
+			"the route to each endpoint, with the cause why it or the answer fails, the rules of other tables that " +
+			"drop, translate or do not track the packets or their answers, and then the rules and rows that " +
+			"decide. It sends no packet. It does not look at the endpoints. " +
 			"docs/troubleshooting.md lists the codes in brackets.\n\n" +
 			"It also asks the running proxy. So it lists the endpoints that the connection cannot reach, with the " +
 			"reason, and the first difference between the rules in the kernel and those that the proxy wants. " +

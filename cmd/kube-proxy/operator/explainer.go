@@ -124,6 +124,7 @@ func (f *explainFlags) explain(ctx context.Context, p packet) (*explain.Result, 
 		err = kernel.AddWays(r, q)
 	}
 	if err == nil {
+		kernel.AddOthers(r, q)
 		r.Notes = append(p.notes, r.Notes...)
 	}
 	return r, err

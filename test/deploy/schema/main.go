@@ -165,12 +165,13 @@ type conntrack struct {
 type metrics struct {
 	Expose         bool           `json:"expose"`
 	Annotations    bool           `json:"annotations"`
-	PodMonitor     podMonitor     `json:"podMonitor"`
+	PodMonitor     monitor        `json:"podMonitor"`
+	ServiceMonitor monitor        `json:"serviceMonitor"`
 	PrometheusRule prometheusRule `json:"prometheusRule"`
 	Dashboard      dashboard      `json:"dashboard"`
 }
 
-type podMonitor struct {
+type monitor struct {
 	Enabled  bool              `json:"enabled"`
 	Interval string            `json:"interval"`
 	Labels   map[string]string `json:"labels"`

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"slices"
 
+	hooks "github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/conntrack"
 )
 
@@ -85,11 +86,13 @@ func checkStaleConnections(ctx context.Context, n *node) Finding {
 
 // findMidstreamBlocks returns the rules of other programs that drop or reject a
 // packet of a client whose connection was deleted, and not its first packet.
-func findMidstreamBlocks(ctx context.Context) ([]block, error) {
-	regular, _, err := findBlocks(ctx, (*sample).journeys)
+func findMidstreamBlocks(ctx context.Context) ([]hooks.Effect, error) {
+	regular, err := followSamples(ctx, (*hooks.Tables).Journeys)
 	if err != nil {
 		return nil, err
 	}
-	midstream, _, err := findBlocks(ctx, (*sample).midstream)
-	return slices.DeleteFunc(midstream, func(b block) bool { return slices.ContainsFunc(regular, b.sameRule) }), err
+	midstream, err := followSamples(ctx, (*hooks.Tables).Midstream)
+	return slices.DeleteFunc(midstream.effects, func(e hooks.Effect) bool {
+		return !e.Blocks() || slices.ContainsFunc(regular.effects, e.SameRule)
+	}), err
 }

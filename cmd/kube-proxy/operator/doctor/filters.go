@@ -5,28 +5,28 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
-	"github.com/nftproxy/nftproxy/nft/xtables"
+	hooks "github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 )
 
 // checkFilters checks whether rules of other programs drop packets after their
 // translation.
 func checkFilters(ctx context.Context, _ *node) Finding {
-	blocks, samples, err := findBlocks(ctx, (*sample).journeys)
+	s, err := followSamples(ctx, (*hooks.Tables).Journeys)
+	blocks := slices.DeleteFunc(s.effects, func(e hooks.Effect) bool { return !e.Blocks() })
 	switch {
 	case err != nil:
 		return unknown(err)
 	case len(blocks) > 0:
 		return filterFinding(blocks)
-	case samples == 0:
+	case s.samples == 0:
 		return skipped("the tables of nftproxy have no endpoint whose packets could be checked")
 	}
-	return ok(fmt.Sprintf("no rule of another program drops %d sample packets to endpoints, or the answers", samples))
+	return ok(fmt.Sprintf("no rule of another program drops %d sample packets to endpoints, or the answers", s.samples))
 }
 
-func filterFinding(blocks []block) Finding {
+func filterFinding(blocks []hooks.Effect) Finding {
 	finding := Finding{
 		Result: Info, Reason: "rules of other programs may drop packets to endpoints",
 		Remedy: "accept translated connections before these rules (nft: ct status dnat accept; iptables: -m " +
@@ -34,24 +34,19 @@ func filterFinding(blocks []block) Finding {
 	}
 	policies, programs, sure := 0, 0, false
 	for _, b := range blocks {
-		text := b.String()
-		description, isPolicy := explain.PolicyOf(b.table, b.chain, b.text)
-		if isPolicy {
-			text += "; it looks like " + description
-		}
-		finding.Details = append(finding.Details, text)
+		finding.Details = append(finding.Details, b.String())
 		switch {
-		case b.queued == unread:
+		case b.Action == hooks.Loses:
 			finding.Result, finding.Reason = Fail, "the kernel drops packets to endpoints that wait for a program"
 			finding.Remedy = "start the program that listens to the queue, or delete the rules that it left"
-		case b.queued == decided:
+		case b.Action == hooks.Asks:
 			programs++
-		case isPolicy: // intended
+		case b.NetworkPolicy != "": // intended
 			policies++
-			sure = sure || b.certain
-		case b.certain:
+			sure = sure || b.Certain
+		case b.Certain:
 			finding.Result, finding.Reason = Fail, "rules of other programs drop packets to endpoints"
-		case b.rule == 0 && finding.Result == Info: // no rule accepts the packet for sure
+		case b.Rule == 0 && finding.Result == Info: // no rule accepts the packet for sure
 			finding.Result = Warn
 		}
 	}
@@ -72,116 +67,70 @@ func filterFinding(blocks []block) Finding {
 	return finding
 }
 
-// findBlocks returns the rules of other programs that drop or reject packets on
-// journeys to endpoints of some Services. samples is the number of connections
-// that were evaluated.
-func findBlocks(
-	ctx context.Context, journeys func(*sample) []journey,
-) (blocks []block, samples int, err error) {
-	legacy, err := xtables.Read()
-	if err != nil {
-		return nil, 0, err
-	}
+// survey is the effects of other programs on sample connections.
+type survey struct {
+	effects []hooks.Effect
+	tables  int      // the number of tables of nftproxy
+	samples int      // the number of connections
+	earlier []string // the nat chains that precede those of nftproxy
+}
+
+// followSamples follows journeys of connections to endpoints of some Services.
+func followSamples(
+	ctx context.Context, journeys func(*hooks.Tables, *hooks.Connection) []hooks.Journey,
+) (all survey, err error) {
 	err = explain.InTables(func(k *explain.Kernel) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		found, n, err := findBlocksOf(k, legacy, journeys)
-		blocks, samples = append(blocks, found...), samples+n
+		var of survey
+		_, err := k.Conn.Snapshot(func() (err error) {
+			of, err = followSamplesOf(k, journeys)
+			return err
+		})
+		for _, e := range of.effects {
+			all.effects = hooks.Add(all.effects, e)
+		}
+		all.tables++
+		all.samples += of.samples
+		for _, chain := range of.earlier { // those of the family inet are found twice
+			if !slices.Contains(all.earlier, chain) {
+				all.earlier = append(all.earlier, chain)
+			}
+		}
 		return err
 	})
 	if errors.Is(err, explain.ErrNoTable) {
 		err = nil
 	}
-	return blocks, samples, err
+	return all, err
 }
 
-// findBlocksOf is findBlocks for one family.
-func findBlocksOf(
-	k *explain.Kernel, legacy []*xtables.Table, journeys func(*sample) []journey,
-) (blocks []block, samples int, err error) {
-	_, err = k.Conn.Snapshot(func() error {
-		blocks, samples = nil, 0
-		firewall, err := newFirewall(k, legacy)
+// followSamplesOf is followSamples for one family.
+func followSamplesOf(
+	k *explain.Kernel, journeys func(*hooks.Tables, *hooks.Connection) []hooks.Journey,
+) (s survey, err error) {
+	tables, err := hooks.Read(k.Conn, k.Table, k)
+	if err == nil {
+		err = tables.Unseen
+	}
+	if err != nil {
+		return s, err
+	}
+	sampler, err := newSampler(k)
+	if err != nil {
+		return s, err
+	}
+	s.earlier = tables.EarlierNAT()
+	for _, sample := range sampler.samples() {
+		s.samples++
+		found, err := tables.Follow(sample.description, journeys(tables, &sample.Connection))
 		if err != nil {
-			return err
+			return s, err
 		}
-		sampler, err := newSampler(k)
-		if err != nil {
-			return err
+		for _, e := range found {
+			s.effects = hooks.Add(s.effects, e)
 		}
-		for _, s := range sampler.samples() {
-			samples++
-			found, err := firewall.check(&s, journeys(&s))
-			if err != nil {
-				return err
-			}
-			for _, b := range found {
-				blocks = addBlock(blocks, b)
-			}
-		}
-		return nil
-	})
-	return blocks, samples, err
-}
-
-// block is a rule, or a policy, of another program that drops or rejects a
-// packet on its way to an endpoint, or the answer to it.
-type block struct {
-	table, chain string
-	base         string // the base chain that leads to the chain
-	rule         int    // the number of the rule, 0 for the policy of the base chain
-	handle       uint64 // of the rule, 0 for legacy tables
-	text         string // of the rule in nft syntax, as far as it is understood
-	packet       string // the first of these packets
-	packets      int
-	certain      bool // it does not depend on facts that are not known
-	queued       queued
-}
-
-// addBlock adds a block, or another packet to a known one.
-func addBlock(blocks []block, b block) []block {
-	i := slices.IndexFunc(blocks, b.sameRule)
-	if i < 0 {
-		b.packets = 1
-		return append(blocks, b)
 	}
-	known := &blocks[i]
-	if b.certain && !known.certain {
-		known.certain, known.packet = true, b.packet
-	}
-	known.packets++
-	return blocks
-}
-
-// sameRule reports whether two blocks are of the same rule.
-func (b block) sameRule(o block) bool {
-	return b.table == o.table && b.base == o.base && b.chain == o.chain && b.rule == o.rule
-}
-
-// String returns "table inet fw, chain forward, rule 2 (handle 7): drop: pod
-// 10.244.1.5 → …".
-func (b block) String() string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s, chain %s", b.table, b.chain)
-	if b.rule > 0 {
-		fmt.Fprintf(&text, ", rule %d", b.rule)
-	}
-	if b.handle > 0 {
-		fmt.Fprintf(&text, " (handle %d)", b.handle)
-	}
-	verb := "drops"
-	switch {
-	case b.queued == decided:
-		verb = "a program decides about"
-	case b.queued == unread:
-		verb = "no program listens to the queue, so the kernel drops"
-	case !b.certain:
-		verb = "may drop"
-	}
-	fmt.Fprintf(&text, ": %s: %s %s", b.text, verb, b.packet)
-	if b.packets > 1 {
-		fmt.Fprintf(&text, " and %d more", b.packets-1)
-	}
-	return text.String()
+	return s, nil
 }

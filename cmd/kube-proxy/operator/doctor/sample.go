@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,17 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	hooks "github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// sample is the first packet of a connection to a Service of the table.
+// sample is a connection to a Service of the table.
 type sample struct {
-	target
-	packet      walk.Packet // as it is after the translation
-	fromNode    bool        // this node is the client
+	hooks.Connection
 	description string
 }
 
@@ -86,7 +84,7 @@ func (s *sampler) samples() (all []sample) {
 	for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
 		for _, kind := range []targetKind{{inPod: true}, {}, {toNode: true}} {
 			kind.protocol = protocol
-			for _, client := range []client{s.fromPod, s.fromOutside, s.fromNode} {
+			for _, client := range []client{s.fromPod, s.fromItself, s.fromOutside, s.fromNode} {
 				if sample, ok := s.first(s.targets[kind], client); ok {
 					all = append(all, sample)
 				}
@@ -107,59 +105,64 @@ func (s *sampler) first(targets []target, from client) (found sample, ok bool) {
 		if found, ok = from(t); !ok {
 			continue
 		}
-		found.packet.Mark, ok = s.Mark(explain.Query{
-			Destination: t.service, Protocol: cluster.Protocol(t.protocol),
-			Source: found.packet.Source.Addr(), Interface: found.packet.In.Name,
-		})
-		if ok {
+		if ok = s.translated(&found); ok {
 			return found, true
 		}
 	}
 	return found, false
 }
 
-// clientPort is the source port of samples: one that clients use.
-const clientPort = 40000
+// translated sets what the proxy's rules do to a sample. It returns false if
+// they do not translate it.
+func (s *sampler) translated(found *sample) bool {
+	mark, ok := s.Mark(explain.Query{
+		Destination: found.Service, Protocol: cluster.Protocol(found.Protocol),
+		Source: found.Client.Addr(), Interface: found.In.Name,
+	})
+	found.Mark = mark
+	return ok
+}
 
 // sampleTo returns a packet to a target.
-func sampleTo(t target, source netip.Addr, iif, client string) sample {
+func sampleTo(t target, source netip.Addr, in walk.Interface, client string) sample {
 	return sample{
-		target: t,
-		packet: walk.Packet{
-			Source: netip.AddrPortFrom(source, clientPort), Destination: t.endpoint, Protocol: t.protocol,
-			In: walk.Interface{Name: iif},
+		hooks.Connection{
+			Client: netip.AddrPortFrom(source, hooks.ClientPort), Service: t.service, Endpoint: t.endpoint,
+			Protocol: t.protocol, In: in, Out: walk.Interface{Name: t.out},
 		},
-		description: fmt.Sprintf("%s %s → %s (%s of %s)",
+		fmt.Sprintf("%s %s → %s (%s of %s)",
 			client, source, t.endpoint, cluster.Protocol(t.protocol), t.service),
 	}
 }
-
-var errNoPod = errors.New("the interface of a hypothetical pod is unknown")
 
 // fromPod is a packet of a pod: of another endpoint on this node, or else of a
 // hypothetical pod.
 func (s *sampler) fromPod(t target) (sample, bool) {
 	for _, pod := range s.targets[targetKind{protocol: t.protocol, inPod: true}] {
 		if pod.endpoint.Addr() != t.endpoint.Addr() {
-			return sampleTo(t, pod.endpoint.Addr(), pod.out, "pod"), true
+			return sampleTo(t, pod.endpoint.Addr(), walk.Interface{Name: pod.out}, "pod"), true
 		}
 	}
 	addr, ok, err := s.PodAddress()
-	hypothetical := sampleTo(t, addr, "", "a pod")
-	hypothetical.packet.In.Unknown = errNoPod
-	return hypothetical, ok && err == nil
+	return sampleTo(t, addr, s.PodInterface(addr), "a pod"), ok && err == nil
+}
+
+// fromItself is a packet of the pod that is the endpoint.
+func (s *sampler) fromItself(t target) (found sample, ok bool) {
+	addr := t.endpoint.Addr()
+	found = sampleTo(t, addr, walk.Interface{Name: t.out}, "pod")
+	found.Masqueraded, _ = s.NodeSource(addr)
+	return found, t.inPod
 }
 
 // fromOutside is a packet that arrives by the default route.
 func (s *sampler) fromOutside(t target) (sample, bool) {
 	addr := explain.Outside(s.Table.Family)
 	name, err := s.Interface(addr)
-	return sampleTo(t, addr, name, "outside"), err == nil && name != "lo"
+	return sampleTo(t, addr, walk.Interface{Name: name}, "outside"), err == nil && name != "lo"
 }
 
 func (s *sampler) fromNode(t target) (sample, bool) {
 	addr, err := s.NodeSource(t.endpoint.Addr())
-	found := sampleTo(t, addr, "", "this node")
-	found.fromNode = true
-	return found, err == nil && !found.toNode // packets to itself use the loopback interface
+	return sampleTo(t, addr, walk.Interface{}, "this node"), err == nil && !t.toNode // packets to itself use loopback
 }

@@ -12,6 +12,6 @@
 // compares both.
 //
 // The walk covers the table kube-proxy. Kernel.AddWays adds the routes to the
-// endpoints (package route). Other tables and the endpoints themselves are not
-// part of it.
+// endpoints (package route), Kernel.AddOthers what other tables do (package
+// node). The endpoints themselves are not part of it.
 package explain

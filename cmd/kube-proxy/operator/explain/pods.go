@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/walk"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -48,6 +49,17 @@ func (k *Kernel) PodAddress() (addr netip.Addr, ok bool, err error) {
 	}
 	addr, err = k.unusedAddress(pods.Range)
 	return addr, err == nil, err
+}
+
+// PodInterface returns the interface of a hypothetical pod of this node: the
+// one of the route to its address, such as a bridge, or else a new one.
+func (k *Kernel) PodInterface(addr netip.Addr) walk.Interface {
+	name, err := k.Interface(addr)
+	uplink, _ := k.Interface(Outside(k.Table.Family))
+	if err != nil || name == uplink {
+		return walk.Interface{Unknown: walk.ErrNewInterface}
+	}
+	return walk.Interface{Name: name}
 }
 
 // DefaultSource returns the address of a client that is in the cluster, and its

@@ -20,6 +20,7 @@ func (r *Result) Print(w io.Writer, wide bool) {
 		p.outcomes(r)
 	}
 	p.ways(r)
+	p.others(r)
 	p.unused(r)
 	p.difference(r)
 	for _, note := range r.Notes {

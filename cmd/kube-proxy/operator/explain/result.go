@@ -4,6 +4,7 @@ import (
 	"math/big"
 	"net/netip"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -37,6 +38,12 @@ type Result struct {
 	Difference *Difference `json:"difference,omitempty"`
 	// Ways are the ways to the endpoints of the outcomes.
 	Ways []Way `json:"ways,omitempty"`
+	// OtherTables are the effects of rules of other programs on the packets of
+	// the outcomes, or their answers.
+	OtherTables []node.Effect `json:"otherTables,omitempty"`
+	// Stopped is the number of outcomes whose packets, or their answers, these
+	// rules certainly stop.
+	Stopped int `json:"stopped,omitempty"`
 	// Notes are further facts, as sentences.
 	Notes []string `json:"notes,omitempty"`
 	// Walk are the rules that the packet reaches, in their order.

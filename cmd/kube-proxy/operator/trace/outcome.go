@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/notify"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -95,7 +96,7 @@ func (k *Packet) stop(e notify.TraceEvent, rejectWith string) {
 // stopped, which is the last step.
 func (k *Packet) byOthers() explain.Reason {
 	s, text := k.Steps[len(k.Steps)-1], k.lastStep()
-	if name, ok := explain.PolicyOf(s.Table, s.Chain, s.Rule); ok {
+	if name, ok := node.PolicyOf(s.Table, s.Chain, s.Rule); ok {
 		return explain.NewReason(ruleset.NetworkPolicy, ruleset.Facts{Trace: text + "; it looks like " + name})
 	}
 	return explain.NewReason(ruleset.OtherTable, ruleset.Facts{Trace: text})

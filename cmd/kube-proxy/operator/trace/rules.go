@@ -88,7 +88,8 @@ func tableOf(f nft.Family, selection *Selection, name string) (*nft.Table, []nft
 		}
 		t.Sets = append(t.Sets, r.clients)
 		t.Chains = append(t.Chains,
-			reporting(chainAccepted), reporting(chainRefused), reporting(chainError, nft.LimitRate(errorRate, errorRate)))
+			reporting(chainAccepted), reporting(chainRefused),
+			reporting(chainError, nft.LimitRate(errorRate, errorRate)))
 	}
 	t.Chains = append(t.Chains, r.tracing(chainFirst, firstRate))
 	if r.selection.traces(cluster.UDP) {

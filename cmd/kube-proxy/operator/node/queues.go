@@ -1,4 +1,4 @@
-package doctor
+package node
 
 import (
 	"errors"
@@ -30,31 +30,19 @@ func readListeners() (listeners, error) {
 	return found, nil
 }
 
-// queued is what happens to a packet that a rule sends to a queue.
-type queued uint8
-
-const (
-	notQueued queued = iota
-	decided          // a program decides
-	bypassed         // no program listens, so it passes
-	unread           // no program listens, so the kernel drops it
-)
-
-// of returns what happens to a packet at the end of a path. If a rule has
-// several queues, one without a program is enough to lose packets.
-func (l listeners) of(end walk.End) queued {
-	if end.Action != walk.Queued {
-		return notQueued
-	}
-	queues, ok := end.By.Rule.Queues()
+// of returns what happens to a packet that a rule sends to queues, "" if it
+// passes. If a rule has several, one without a program is enough to lose
+// packets.
+func (l listeners) of(by *walk.Step) Action {
+	queues, ok := by.Rule.Queues()
 	for i := range queues.Total {
 		switch {
 		case !ok || l[queues.First+i]:
 		case queues.Bypass:
-			return bypassed
+			return ""
 		default:
-			return unread
+			return Loses
 		}
 	}
-	return decided
+	return Asks
 }

@@ -1,9 +1,9 @@
-package explain_test
+package node_test
 
 import (
 	"testing"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 )
 
 // Rules of network plugins, as they write them, and rules of others.
@@ -24,7 +24,7 @@ func TestPolicyOf(t *testing.T) {
 		{"inet policyd", "forward", "policy drop", ""},
 		{"inet firewalld", "filter_FORWARD", "reject with icmpx admin-prohibited", ""},
 	} {
-		if got, ok := explain.PolicyOf(tt.table, tt.chain, tt.rule); got != tt.want || ok != (tt.want != "") {
+		if got, ok := node.PolicyOf(tt.table, tt.chain, tt.rule); got != tt.want || ok != (tt.want != "") {
 			t.Errorf("%+v: got %q, %v", tt, got, ok)
 		}
 	}
