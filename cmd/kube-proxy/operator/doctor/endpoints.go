@@ -174,7 +174,8 @@ func endpointsFinding(endpoints []*probed, all int) Finding {
 			with(sortedLines(silent)...)
 	case len(unsure) > 0:
 		return info(fmt.Sprintf("%d endpoints are silent (%s were probed), and no other one of their Services and "+
-			"nodes answers: they may answer clients nevertheless", len(unsure), sent), onSilence).with(sortedLines(unsure)...)
+			"nodes answers: they may answer clients nevertheless", len(unsure), sent), onSilence).
+			with(sortedLines(unsure)...)
 	}
 	return ok(sent + " were probed, and none refuses connections or is silent")
 }
