@@ -141,6 +141,9 @@ func CtStateFirst() Statement { return ctState(expr.CtStateBitNEW | expr.CtState
 // seen packets of the connection in both directions.
 func CtStateKnown() Statement { return ctState(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED) }
 
+// CtStateRelated yields `ct state related`, which ICMP errors have.
+func CtStateRelated() Statement { return ctState(expr.CtStateBitRELATED) }
+
 func ctState(bits uint32) Statement {
 	return matchBits(&expr.Ct{Key: expr.CtKeySTATE, Register: reg1}, bits)
 }
@@ -159,6 +162,7 @@ func MatchL4Proto(proto uint8) Statement {
 // Flags of TCP.
 const (
 	FlagSYN = 0x02
+	FlagRST = 0x04
 	FlagACK = 0x10
 )
 
@@ -168,6 +172,10 @@ func TCPSyn() Statement { return tcpFlags(FlagSYN|FlagACK, expr.CmpOpEq, FlagSYN
 // TCPHasSyn yields `tcp flags syn`: the packet begins a TCP connection or
 // answers such a packet.
 func TCPHasSyn() Statement { return tcpFlags(FlagSYN, expr.CmpOpNeq, 0) }
+
+// TCPHasReset yields `tcp flags rst`: the packet refuses or ends a TCP
+// connection.
+func TCPHasReset() Statement { return tcpFlags(FlagRST, expr.CmpOpNeq, 0) }
 
 func tcpFlags(mask byte, op expr.CmpOp, flags byte) Statement {
 	return append(MatchL4Proto(unix.IPPROTO_TCP), notation.TCPFlags.Load(reg1),

@@ -108,6 +108,10 @@ func ProtocolName(p uint8) string {
 		return "udp"
 	case unix.IPPROTO_SCTP:
 		return "sctp"
+	case unix.IPPROTO_ICMP:
+		return "icmp"
+	case unix.IPPROTO_ICMPV6:
+		return "ipv6-icmp"
 	}
 	return strconv.Itoa(int(p))
 }

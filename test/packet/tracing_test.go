@@ -30,6 +30,9 @@ func (s *story) tracingSteps() map[string]any {
 				p := r.next(s.t)
 				text += fmt.Sprintf("%v -> %v %s %s, %d steps: %s\n", p.Source, p.Destination, p.Protocol,
 					p.ServicePort, len(p.Steps), p.Answer)
+				if p.Reply != nil {
+					text += fmt.Sprintf("reply: %s\n", p.Reply)
+				}
 			}
 			return text
 		},

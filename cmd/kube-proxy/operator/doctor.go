@@ -26,7 +26,8 @@ func newDoctor(version string) *cobra.Command {
 			"each finding it prints the reason and a remedy. The result of a check is ok, info, warn, fail, or " +
 			"skipped if it cannot be known. docs/checks.md explains each check. Checks that need a running proxy " +
 			"are skipped without one.\n\n" +
-			"It changes nothing. One check sends the kernel a transaction that it aborts.\n\n" +
+			"It changes nothing. One check sends the kernel a transaction that it aborts, and one probes some " +
+			"endpoints of Services, with a SYN that completes no handshake.\n\n" +
 			"The exit code is 1 if a check warns or fails. For bug reports, use -o json.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

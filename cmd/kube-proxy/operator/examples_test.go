@@ -126,6 +126,8 @@ var varying = []struct {
 	{regexp.MustCompile(`TOOK +`), "TOOK    "},
 	{regexp.MustCompile(`change   [\d.]+[µm]?s +`), "change  1.23ms  "},
 	{regexp.MustCompile(`change  [\d.]+[µm]?s +`), "change  1.23ms  "},
+	{regexp.MustCompile(`nothing in .* packets to [^ ]*( [^ ]*8080)*:`),
+		"nothing in 3.5 s: 4 packets to 10.244.1.5:8080:"},
 	{regexp.MustCompile(`172.30.0.11:\d+`), "172.30.0.11:40000"},
 	{regexp.MustCompile(`(endpoint|→) 10.244.[12].5:8080`), "$1 10.244.1.5:8080"},
 }

@@ -26,7 +26,10 @@ type traceFlags struct {
 }
 
 // traced counts packets by their fates.
-type traced struct{ served, refused, lost, others int }
+type traced struct {
+	served, accepted, resets, errors, unanswered int // sent to an endpoint, and what came back
+	refused, lost, others                        int
+}
 
 func newTrace() *cobra.Command {
 	flags := traceFlags{}
@@ -35,8 +38,9 @@ func newTrace() *cobra.Command {
 		Short: "Show what happens to real packets to Services",
 		Long: "trace follows the first packets of real connections through the rules in the kernel of this node, by " +
 			"nftrace. For each packet it prints the endpoint that it was sent to, or the rule of any nftables table " +
-			"that refused it, and the rules that it matched. Without a destination it traces packets to all " +
-			"Services; without a running proxy, those to ClusterIPs.\n\n" +
+			"that refused it, the rules that it matched, and for TCP what came back: SYN-ACK, RST, an ICMP error, or " +
+			"nothing in 3.5 s, in which repeated packets of a client are one. Without a destination it traces " +
+			"packets to all Services; without a running proxy, those to ClusterIPs.\n\n" +
 			"It traces about 10 new connections per second. Its rules are in a table of its own, which the kernel " +
 			"deletes when the command ends, however it ends (Linux 5.12). If the kernel does not deliver a packet or " +
 			"the answer, it names the cause: the route, rp_filter, forwarding, the neighbour. " +
@@ -113,8 +117,23 @@ func (n *traced) add(p *trace.Packet) {
 		n.refused++
 	case p.Endpoint.IsValid():
 		n.served++
+		n.addReply(p.Reply)
 	default:
 		n.others++
+	}
+}
+
+func (n *traced) addReply(r *trace.Reply) {
+	switch {
+	case r == nil:
+	case r.Kind == trace.Accepted:
+		n.accepted++
+	case r.Kind == trace.Refused:
+		n.resets++
+	case r.Kind == trace.ICMPError:
+		n.errors++
+	default:
+		n.unanswered++
 	}
 }
 
@@ -127,7 +146,9 @@ func (n *traced) String() string {
 		n    int
 		what string
 	}{
-		{n.served, "sent to an endpoint"}, {n.refused, "dropped or rejected"}, {n.lost, "lost"}, {n.others, "others"},
+		{n.served, "sent to an endpoint"}, {n.accepted, "accepted"}, {n.resets, "refused by an endpoint"},
+		{n.errors, "answered by an ICMP error"}, {n.unanswered, "unanswered"},
+		{n.refused, "dropped or rejected"}, {n.lost, "lost"}, {n.others, "others"},
 	} {
 		if part.n > 0 {
 			text += fmt.Sprintf(", %s: %d", part.what, part.n)

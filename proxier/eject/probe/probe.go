@@ -27,16 +27,68 @@ type Outcome struct {
 // passes its outcome to results once, after eject.ProbeTimeout at the latest.
 // It does not block if results has room.
 func Send(p eject.Probe, results chan<- Outcome) {
-	c, result := begin(p.Addr)
+	try(p.Addr, func(err error) { results <- Outcome{p, resultOf(err)} })
+}
+
+// Reply is what comes back for a probe.
+type Reply string
+
+// Replies.
+const (
+	Accepted    Reply = "SYN-ACK"
+	Refused     Reply = "RST" // or an ICMP error that the port is unreachable
+	Unreachable Reply = "ICMP error"
+	Silence     Reply = "nothing"
+	NotSent     Reply = "not sent"
+)
+
+// Ask is like Send, for one endpoint, and passes on what came back for it.
+func Ask(to netip.AddrPort, reply func(Reply)) {
+	try(to, func(err error) { reply(replyOf(err)) })
+}
+
+// try attempts to connect, and passes on the error once.
+func try(to netip.AddrPort, done func(error)) {
+	c, err := begin(to)
 	if c == nil {
-		results <- Outcome{p, result}
+		done(err)
 		return
 	}
 	go func() {
-		result = wait(c)
+		err := wait(c)
 		c.Close()
-		results <- Outcome{p, result}
+		done(err)
 	}()
+}
+
+// errNotSent is the error of an attempt that this node could not make.
+var errNotSent = errors.New("not sent")
+
+// replyOf returns what came back for an attempt with an error, nil for none.
+// Errors other than those of answers are those of ICMP messages of routers, or
+// of a neighbor that does not answer.
+func replyOf(err error) Reply {
+	switch {
+	case err == nil:
+		return Accepted
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ECONNRESET):
+		return Refused
+	case errors.Is(err, errNotSent):
+		return NotSent
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return Silence
+	}
+	return Unreachable
+}
+
+func resultOf(err error) eject.Result {
+	switch replyOf(err) {
+	case Accepted, Refused:
+		return eject.Answered
+	case NotSent:
+		return eject.Failed
+	}
+	return eject.Lost
 }
 
 // metadata are the addresses of metadata services of clouds that are not
@@ -54,28 +106,28 @@ func Allowed(a netip.Addr) bool {
 		!slices.Contains(metadata[:], a)
 }
 
-// begin begins a connection. It returns nil and the result if there is one at
-// once. An error then is this node's own: it has no route, or no socket.
-func begin(to netip.AddrPort) (*os.File, eject.Result) {
+// begin begins a connection. It returns nil and the error of the attempt if it
+// ends at once.
+func begin(to netip.AddrPort) (*os.File, error) {
 	if !Allowed(to.Addr()) {
-		return nil, eject.Failed
+		return nil, errNotSent
 	}
 	family, addr := address(to)
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, eject.Failed
+		return nil, errors.Join(errNotSent, err)
 	}
 	if err = setOptions(fd); err == nil {
 		err = unix.Connect(fd, addr)
 	}
 	if errors.Is(err, unix.EINPROGRESS) {
-		return os.NewFile(uintptr(fd), "probe"), ""
+		return os.NewFile(uintptr(fd), "probe"), nil
 	}
 	unix.Close(fd)
-	if answers(err) {
-		return nil, eject.Answered
+	if r := replyOf(err); r == Accepted || r == Refused {
+		return nil, err
 	}
-	return nil, eject.Failed
+	return nil, errors.Join(errNotSent, err)
 }
 
 // setOptions makes the kernel send one SYN, and a RST when the socket is
@@ -98,28 +150,21 @@ func address(to netip.AddrPort) (family int, addr unix.Sockaddr) {
 	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
 }
 
-// answers reports whether the error of a connection, nil for none, is an answer
-// of the endpoint.
-func answers(err error) bool {
-	return err == nil || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET)
-}
-
-// wait waits for the end of the attempt. Errors other than those of answers are
-// those of ICMP messages of routers, or of a neighbor that does not answer.
-func wait(c *os.File) eject.Result {
+// wait waits for the end of the attempt, and returns its error.
+func wait(c *os.File) error {
 	raw, err := c.SyscallConn()
-	if err != nil || c.SetWriteDeadline(time.Now().Add(eject.ProbeTimeout)) != nil {
-		return eject.Failed
+	if err == nil {
+		err = c.SetWriteDeadline(time.Now().Add(eject.ProbeTimeout))
+	}
+	if err != nil {
+		return errors.Join(errNotSent, err)
 	}
 	var ended error
 	err = raw.Write(func(fd uintptr) (done bool) {
 		done, ended = state(int(fd))
 		return done
 	})
-	if err == nil && answers(ended) {
-		return eject.Answered
-	}
-	return eject.Lost
+	return errors.Join(err, ended)
 }
 
 // state reports whether the attempt of a socket ended, and with which error.

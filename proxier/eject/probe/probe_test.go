@@ -55,6 +55,27 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
+// A SYN-ACK, a RST and other ends of a probe are distinguished.
+func TestAsk(t *testing.T) {
+	nstest.Enter(t)
+	addNetwork(t)
+	must.NoError(t, netlink.RouteAdd(&netlink.Route{
+		Dst: &net.IPNet{IP: net.IPv4(203, 0, 113, 0), Mask: net.CIDRMask(24, 32)}, Type: unix.RTN_UNREACHABLE,
+	}))
+	for addr, want := range map[string]Reply{
+		"192.0.2.1:80": Accepted, "[fd01::1]:80": Accepted,
+		"192.0.2.1:81": Refused, "[fd01::1]:81": Refused,
+		"192.0.2.9:80": Silence, "[fd01::9]:80": Silence, // the neighbor is given up later
+		"203.0.113.1:80": NotSent, "[fd02::1]:80": NotSent, "127.0.0.1:80": NotSent,
+	} {
+		replies := make(chan Reply, 1)
+		Ask(netip.MustParseAddrPort(addr), func(r Reply) { replies <- r })
+		if got := <-replies; got != want {
+			t.Errorf("%s: got %s, want %s", addr, got, want)
+		}
+	}
+}
+
 // A server accepts no connection of a probe, with a queue of half-open
 // connections and with SYN cookies. It accepts connections in their order, so
 // all probes precede the client.

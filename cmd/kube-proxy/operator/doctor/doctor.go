@@ -106,6 +106,7 @@ func checks() []check {
 		{"conntrack-liberal", false, checkLiberal},
 		{"stale-connections", true, checkStaleConnections},
 		{"dead-endpoints", false, checkDeadEndpoints},
+		{"endpoints", true, checkEndpoints},
 		{"nodeport-range", false, checkNodePortRange},
 		{"bridge-netfilter", false, checkBridgeNetfilter},
 		{"proxies", true, checkProxies},
@@ -121,8 +122,11 @@ func checks() []check {
 	}
 }
 
-// timeout limits a check.
-const timeout = 2 * time.Second
+// Limits of a check, and of a slow one.
+const (
+	timeout     = 2 * time.Second
+	slowTimeout = 6 * time.Second
+)
 
 // See is the page with a section for each check.
 const see = "docs/checks.md#"
@@ -143,7 +147,11 @@ func Run(ctx context.Context, config Config) *Report {
 
 // finding runs the check with a time limit.
 func (c *check) finding(ctx context.Context, config Config) Finding {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	limit := timeout
+	if c.slow {
+		limit = slowTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start, n := time.Now(), &node{Config: config}
 	f := skipped("the time limit was reached")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"net"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -41,13 +42,14 @@ import (
 //	iptables FILE RESULT [TEXT] makes a healthy node, and for each variant of iptables, loads
 //	                            the lines of the file, and checks filters
 //	listen NUMBER               makes a program listen to a queue of packets
+//	serve ADDRESS:PORT          makes a program listen for TCP connections
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Namespace: true, Setup: func(e *script.Env) (map[string]script.Command, error) {
 		s := &state{t: e.T}
 		s.config.ProxyError = errors.New("nothing listens")
 		return script.Steps(map[string]any{
 			"node": s.node, "proxy": s.proxy, "services": s.services, "nodes": s.nodes, "busy": s.busy, "root": s.root,
-			"check": s.check, "iptables": s.iptables, "listen": s.listen,
+			"check": s.check, "iptables": s.iptables, "listen": s.listen, "serve": s.serve,
 		}), nil
 	}})
 }
@@ -177,6 +179,14 @@ func (s *state) listen(number string) error {
 	w.Bytes(command, []byte{bind, 0, 0, 0})
 	w.End(at)
 	return socket.Request(&w, func(nfnetlink.Message) error { return nil })
+}
+
+func (s *state) serve(at string) error {
+	l, err := net.Listen("tcp", at)
+	if err == nil {
+		s.t.Cleanup(func() { _ = l.Close() })
+	}
+	return err
 }
 
 func (s *state) iptables(sc *script.Script, file, result string, words ...string) (string, error) {

@@ -132,7 +132,7 @@ func sampleRows(f nft.Family, name string) ([]nft.Row, error) {
 func checkFeatures(context.Context, *node) Finding {
 	var refused []string
 	for _, f := range families() {
-		problems, err := probe(f)
+		problems, err := refusals(f)
 		if err != nil {
 			return unknown(err)
 		}
@@ -148,10 +148,10 @@ func checkFeatures(context.Context, *node) Finding {
 			"nft_chain_nat and nft_masq, or use a kernel that has them (CONFIG_NFT_*)").with(refused...)
 }
 
-// probe returns what the kernel refuses of everything that the table of a
+// refusals returns what the kernel refuses of everything that the table of a
 // family can have: the table of a Service with session affinity, NodePorts and
 // source ranges, under another name.
-func probe(f nft.Family) ([]nft.Problem, error) {
+func refusals(f nft.Family) ([]nft.Problem, error) {
 	rules, err := ruleset.New(ruleset.Config{LocalhostNodePorts: true}, f) // timeouts have a check of their own
 	if err != nil {
 		return nil, err

@@ -44,6 +44,8 @@ type Packet struct {
 	Route explain.Reason `json:"route,omitzero"`
 	// Final describes the packet when it left the chains, nil if it did not.
 	Final *Final `json:"final,omitempty"`
+	// Reply is what came back for a TCP packet that was sent to an endpoint.
+	Reply *Reply `json:"reply,omitempty"`
 	// Ejected are the endpoints that the service port avoids because they do
 	// not answer.
 	Ejected []cluster.Ejection `json:"ejected,omitempty"`
@@ -110,6 +112,9 @@ func (k *Packet) Print(w io.Writer, wide bool) {
 	}
 	if k.Final != nil {
 		fmt.Fprintf(w, "SENT    %s\n", k.Final)
+	}
+	if k.Reply != nil {
+		fmt.Fprintf(w, "REPLY   %s\n", k.Reply)
 	}
 	shown := func(s Step) bool { return wide || s.decides() }
 	explain.PrintWalk(w, k.Steps, shown, Step.place, func(s Step) { fmt.Fprintf(w, "    %s\n", s) })

@@ -88,6 +88,19 @@ func (s *passages) add(e notify.TraceEvent, now time.Time) (ended []*passage) {
 	return ended
 }
 
+// replyOf returns the kind and the headers of a reply to a traced packet. ok is
+// false for events of other packets. The headers are nil if messages were lost.
+func (s *passages) replyOf(e notify.TraceEvent) (kind ReplyKind, reply *notify.TracedPacket, ok bool) {
+	kind, ok = replyKinds[e.Chain]
+	if !ok || e.Table != s.table {
+		return "", nil, false
+	}
+	if header, known := s.headers[e.ID]; e.Packet == nil && known { // another program traces the packet
+		return kind, &header, true
+	}
+	return kind, e.Packet, true
+}
+
 // begin begins a passage, and ends one whose place in memory the new packet
 // has.
 func (s *passages) begin(e notify.TraceEvent, now time.Time) (ended []*passage) {

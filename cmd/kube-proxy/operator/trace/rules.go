@@ -5,6 +5,9 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -27,6 +30,10 @@ const (
 	chainInput             = "input"
 	chainPostrouting       = "postrouting"
 
+	chainAccepted = "accepted" // report replies to traced TCP packets
+	chainRefused  = "refused"
+	chainError    = "icmp-error"
+
 	chainFirst  = "first"  // traces packets that begin a connection
 	chainSample = "sample" // traces some UDP packets
 	chainKnown  = "known"  // ends the trace of other UDP packets
@@ -45,6 +52,13 @@ const (
 const (
 	firstRate  = 10
 	sampleRate = 5
+	errorRate  = 50 // ICMP errors of all connections
+)
+
+// Limits of the clients whose replies are reported.
+const (
+	clientTime = 2 * time.Minute
+	maxClients = 4096
 )
 
 // rules builds the table of one family.
@@ -52,6 +66,7 @@ type rules struct {
 	family               nft.Family
 	selection            *Selection
 	frontends, nodePorts *nft.Set
+	clients              *nft.Set // of traced packets, nil unless TCP is traced
 	rows                 []nft.Row
 }
 
@@ -66,7 +81,17 @@ type rules struct {
 func tableOf(f nft.Family, selection *Selection, name string) (*nft.Table, []nft.Row) {
 	r := &rules{family: f, selection: selection}
 	r.addRows()
-	t := &nft.Table{Family: f, Name: name, Owned: true, Chains: []*nft.Chain{r.tracing(chainFirst, firstRate)}}
+	t := &nft.Table{Family: f, Name: name, Owned: true}
+	if r.selection.traces(cluster.TCP) {
+		r.clients = &nft.Set{
+			Name: "clients", Key: nft.Types(nft.TypeAddr(f), nft.TypeInetService), Dynamic: true, Size: maxClients,
+		}
+		t.Sets = append(t.Sets, r.clients)
+		t.Chains = append(t.Chains,
+			reporting(chainAccepted), reporting(chainRefused),
+			reporting(chainError, nft.LimitRate(errorRate, errorRate)))
+	}
+	t.Chains = append(t.Chains, r.tracing(chainFirst, firstRate))
 	if r.selection.traces(cluster.UDP) {
 		known := &nft.Chain{Name: chainKnown, Rules: []nft.Rule{nft.NewRule(nft.UnsetTrace())}}
 		t.Chains = append(t.Chains, r.tracing(chainSample, sampleRate), known)
@@ -101,8 +126,41 @@ func (r *rules) baseChains() (chains []*nft.Chain) {
 		base(chainPreroutingLast, nft.Prerouting, afterOthers),
 		base(chainOutputLast, nft.Output, afterOthers),
 		base(chainForward, nft.Forward, beforeOthers),
-		base(chainInput, nft.Input, afterOthers),
-		base(chainPostrouting, nft.Postrouting, afterOthers))
+		base(chainInput, nft.Input, afterOthers, r.replies()...),
+		base(chainPostrouting, nft.Postrouting, afterOthers, r.replies()...))
+}
+
+// replies returns the rules of the last base chains, in which the addresses of
+// a reply are those that the client knows:
+//
+//	tcp flags syn ip daddr . tcp dport @clients jump accepted
+//	tcp flags rst ip daddr . tcp dport @clients jump refused
+//	meta l4proto icmp ct state related jump icmp-error
+func (r *rules) replies() []nft.Rule {
+	if r.clients == nil {
+		return nil
+	}
+	known := nft.In(r.clients, nft.Daddr(r.family), nft.ThDport())
+	return []nft.Rule{
+		nft.NewRule(nft.TCPHasSyn(), known, nft.Jump(chainAccepted)),
+		nft.NewRule(nft.TCPHasReset(), known, nft.Jump(chainRefused)),
+		nft.NewRule(nft.MatchL4Proto(icmpOf(r.family)), nft.CtStateRelated(), nft.Jump(chainError)),
+	}
+}
+
+func icmpOf(f nft.Family) uint8 {
+	if f == nft.IPv4 {
+		return unix.IPPROTO_ICMP
+	}
+	return unix.IPPROTO_ICMPV6
+}
+
+// reporting returns a chain whose name is the kind of a reply. Its first rule
+// reports the packet, the second one ends the trace of it.
+func reporting(name string, match ...nft.Statement) *nft.Chain {
+	return &nft.Chain{Name: name, Rules: []nft.Rule{
+		nft.NewRule(append(match, nft.SetTrace())...), nft.NewRule(nft.UnsetTrace()),
+	}}
 }
 
 // addRows adds the sets of frontends and their rows. The size of a set is that
@@ -130,7 +188,9 @@ func base(name string, point nft.HookPoint, priority int32, rules ...nft.Rule) *
 	return &nft.Chain{Name: name, Hook: hook, Rules: rules}
 }
 
-// tracing returns a chain that traces packets to selected destinations:
+// tracing returns a chain that traces packets to selected destinations. The
+// first packets of connections also add their client to a set, by `update
+// @clients { ip saddr . th sport timeout 2m }`:
 //
 //	ip daddr . meta l4proto . th dport @frontends limit rate 10/second burst 10 packets meta nftrace set 1
 //	fib daddr type local meta l4proto . th dport @nodeports limit rate 10/second burst 10 packets meta nftrace set 1
@@ -138,7 +198,11 @@ func base(name string, point nft.HookPoint, priority int32, rules ...nft.Rule) *
 func (r *rules) tracing(name string, rate uint32) *nft.Chain {
 	c := &nft.Chain{Name: name}
 	add := func(match ...nft.Statement) {
-		c.Rules = append(c.Rules, nft.NewRule(append(match, nft.LimitRate(rate, rate), nft.SetTrace())...))
+		match = append(match, nft.LimitRate(rate, rate))
+		if r.clients != nil && name == chainFirst {
+			match = append(match, nft.Update(r.clients, clientTime, nft.Saddr(r.family), nft.ThSport()))
+		}
+		c.Rules = append(c.Rules, nft.NewRule(append(match, nft.SetTrace())...))
 	}
 	daddr := nft.Daddr(r.family)
 	if r.frontends.Size > 0 {

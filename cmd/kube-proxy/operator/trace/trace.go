@@ -25,7 +25,8 @@ type Trace struct {
 	kernels  map[nft.Family]*explain.Kernel
 	chains   map[chain][]nft.Rule // of all tables that packets passed
 	passages *passages
-	ended    []*passage
+	flows    flows
+	ended    []*Packet
 	names    map[uint32]string // of interfaces
 }
 
@@ -40,7 +41,7 @@ type chain struct {
 func Open(selection Selection) (*Trace, error) {
 	t := &Trace{
 		kernels: make(map[nft.Family]*explain.Kernel), chains: make(map[chain][]nft.Rule),
-		names: make(map[uint32]string),
+		names: make(map[uint32]string), flows: make(flows),
 	}
 	if err := t.open(selection); err != nil {
 		return nil, errors.Join(err, t.Close())
@@ -65,7 +66,7 @@ func (t *Trace) open(selection Selection) (err error) {
 		if !selection.concerns(f) {
 			continue
 		}
-		err := t.add(f, &selection)
+		err := t.addTable(f, &selection)
 		if errors.Is(err, explain.ErrNoTable) {
 			missing = cmp.Or(missing, err)
 			continue
@@ -80,8 +81,8 @@ func (t *Trace) open(selection Selection) (err error) {
 	return cmp.Or(missing, errors.New("no packet can have this source and this destination"))
 }
 
-// add opens the proxy's table of a family and adds the table that traces.
-func (t *Trace) add(f nft.Family, selection *Selection) error {
+// addTable opens the proxy's table of a family and adds the table that traces.
+func (t *Trace) addTable(f nft.Family, selection *Selection) error {
 	kernel, err := explain.OpenKernel(f)
 	if err != nil {
 		return err
@@ -128,12 +129,15 @@ func (t *Trace) Close() error {
 func (t *Trace) Lost() (int, error) { return t.tracer.Lost() }
 
 // Next returns the next packet whose fate is known. It returns the error of the
-// context if that ends before.
+// context if that ends before, after the packets that still waited for a reply.
 func (t *Trace) Next(ctx context.Context) (*Packet, error) {
 	const interval = 50 * time.Millisecond // between checks of the context
 	for len(t.ended) == 0 {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			if t.ended = t.flows.expire(time.Now(), 0); len(t.ended) == 0 {
+				return nil, err
+			}
+			break
 		}
 		events, err := t.tracer.Receive(interval)
 		if err != nil {
@@ -141,13 +145,38 @@ func (t *Trace) Next(ctx context.Context) (*Packet, error) {
 		}
 		now := time.Now()
 		for _, e := range events {
-			t.ended = append(t.ended, t.passages.add(e, now)...)
+			t.add(e, now)
 		}
-		t.ended = append(t.ended, t.passages.expire(now)...)
+		t.end(t.passages.expire(now), now)
+		t.ended = append(t.ended, t.flows.expire(now, replyTime)...)
 	}
-	p := t.ended[0]
+	k := t.ended[0]
 	t.ended = slices.Delete(t.ended, 0, 1)
-	return t.packet(p), nil
+	return k, nil
+}
+
+// add adds an event of a traced packet or of a reply.
+func (t *Trace) add(e notify.TraceEvent, now time.Time) {
+	kind, reply, ok := t.passages.replyOf(e)
+	if !ok {
+		t.end(t.passages.add(e, now), now)
+		return
+	}
+	if reply == nil { // messages were lost
+		return
+	}
+	if k := t.flows.replied(kind, reply, now); k != nil {
+		t.ended = append(t.ended, k)
+	}
+}
+
+// end adds the packets of passages that ended, unless they wait for a reply.
+func (t *Trace) end(passages []*passage, now time.Time) {
+	for _, p := range passages {
+		if k := t.packet(p); !t.flows.take(k, now) {
+			t.ended = append(t.ended, k)
+		}
+	}
 }
 
 // packet returns the packet of a passage that ended.

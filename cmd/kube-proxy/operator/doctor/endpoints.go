@@ -1,0 +1,221 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/eject"
+	"github.com/nftproxy/nftproxy/proxier/eject/probe"
+	"github.com/nftproxy/nftproxy/proxier/table"
+)
+
+// Limits of the probes of a run. With all of them, a namespace gets as many in
+// a second as eject.MaxProbesPerNamespace, and the node eject.MaxProbes.
+const (
+	probeTime          = 3 * time.Second
+	probesPerNamespace = 30
+	allProbes          = 150
+	probesPerPort      = 6
+)
+
+// probed is a TCP endpoint that new connections reach, with what came back for
+// the probe of this node.
+type probed struct {
+	service cluster.ServiceName
+	name    string // of the service port
+	addr    netip.AddrPort
+	node    string
+	reply   probe.Reply
+}
+
+// checkEndpoints probes a sample of the endpoints that TCP connections use.
+func checkEndpoints(ctx context.Context, n *node) Finding {
+	if n.Proxy == nil || n.Services == nil {
+		return n.withoutProxy()
+	}
+	endpoints, all, err := n.sampleEndpoints(ctx)
+	if err != nil {
+		return unknown(err)
+	}
+	if err := probeAll(ctx, endpoints); err != nil {
+		return unknown(err)
+	}
+	return endpointsFinding(endpoints, all)
+}
+
+// sampleEndpoints returns a random sample of the endpoints that may be probed,
+// and the number of all. Namespaces take turns, and the service ports of a
+// namespace.
+func (n *node) sampleEndpoints(ctx context.Context) (sample []*probed, all int, err error) {
+	namespaces, seen := make(map[string][]*probed), make(map[netip.AddrPort]bool)
+	for s, err := range n.Services(ctx) {
+		if err != nil {
+			return nil, 0, err
+		}
+		for i := range s.Ports {
+			found := usedEndpoints(s.ServiceName, &s.Ports[i], seen)
+			all += len(found)
+			found = found[:min(len(found), probesPerPort)]
+			namespaces[s.Namespace] = append(namespaces[s.Namespace], found...)
+		}
+	}
+	var turns [probesPerNamespace][]*probed
+	for _, found := range namespaces {
+		shuffle(found)
+		for i, e := range found[:min(len(found), probesPerNamespace)] {
+			turns[i] = append(turns[i], e)
+		}
+	}
+	for _, turn := range turns {
+		shuffle(turn)
+		sample = append(sample, turn...)
+	}
+	return sample[:min(len(sample), allProbes)], all, nil
+}
+
+// usedEndpoints returns the endpoints of a service port that new TCP
+// connections reach and that were not seen before, in random order.
+func usedEndpoints(service cluster.ServiceName, p *table.PortView, seen map[netip.AddrPort]bool) (found []*probed) {
+	if p.Protocol != cluster.TCP {
+		return nil
+	}
+	name := service.WithPort(p.Name)
+	for i := range p.Endpoints {
+		e := &p.Endpoints[i]
+		addr := netip.AddrPortFrom(e.Addr, e.Port)
+		used := e.For(cluster.PolicyCluster) == "" || e.For(cluster.PolicyLocal) == ""
+		if used && e.Port != 0 && probe.Allowed(e.Addr) && !seen[addr] {
+			seen[addr] = true
+			found = append(found, &probed{service: service, name: name, addr: addr, node: e.Node})
+		}
+	}
+	shuffle(found)
+	return found
+}
+
+func shuffle(all []*probed) {
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+}
+
+// probeAll probes endpoints, spread over probeTime, and probes those again that
+// did not answer: one SYN can be lost.
+func probeAll(ctx context.Context, endpoints []*probed) error {
+	if err := probeEach(ctx, endpoints, probeTime); err != nil {
+		return err
+	}
+	silent := slices.DeleteFunc(slices.Clone(endpoints), func(e *probed) bool { return e.reply != probe.Silence })
+	return probeEach(ctx, silent, probeTime/3)
+}
+
+func probeEach(ctx context.Context, endpoints []*probed, within time.Duration) error {
+	const second = time.Second
+	gap := min(second/eject.MaxProbesPerNamespace, within/time.Duration(max(len(endpoints), 1)))
+	replied := make(chan struct{}, len(endpoints))
+	for _, e := range endpoints {
+		probe.Ask(e.addr, func(r probe.Reply) {
+			e.reply = r
+			replied <- struct{}{}
+		})
+		select {
+		case <-time.After(gap):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for range endpoints {
+		<-replied
+	}
+	return nil
+}
+
+// answered reports whether the endpoint answered, also by a refusal.
+func (e *probed) answered() bool { return e.reply == probe.Accepted || e.reply == probe.Refused }
+
+// endpointsFinding names the endpoints that refuse, and those that are silent
+// while others of the same Service or node answer.
+func endpointsFinding(endpoints []*probed, all int) Finding {
+	var refused, silent, unsure []string
+	compared := compare(endpoints)
+	for _, e := range endpoints {
+		switch {
+		case e.reply == probe.NotSent, e.reply == probe.Accepted:
+		case e.reply == probe.Refused:
+			refused = append(refused, e.String()+": refuses connections (RST)")
+		case compared.of(e) == "":
+			unsure = append(unsure, fmt.Sprintf("%s: no answer (%s)", e, e.reply))
+		default:
+			silent = append(silent, fmt.Sprintf("%s: no answer (%s), while %s", e, e.reply, compared.of(e)))
+		}
+	}
+	sent := fmt.Sprintf("%d of %d TCP endpoints", len(endpoints), all)
+	const (
+		onRefusal = "compare targetPort of the Service with the port on which the process listens, and look at " +
+			"the log of the pod: the process crashed, or listens on another port or only on 127.0.0.1"
+		onSilence = "check the pod and its node, and NetworkPolicies that drop packets of nodes; if the endpoint " +
+			"answers from its own node, check the route between both nodes"
+	)
+	switch {
+	case all == 0:
+		return skipped("no TCP endpoint is used")
+	case len(refused) > 0:
+		finding := warn(fmt.Sprintf("%d endpoints refuse connections, %d are silent (%s were probed)", len(refused),
+			len(silent), sent), onRefusal)
+		if len(silent) > 0 {
+			finding.Remedy += "; silent ones: " + onSilence
+		}
+		return finding.with(append(sortedLines(refused), sortedLines(silent)...)...)
+	case len(silent) > 0:
+		return warn(fmt.Sprintf("%d endpoints are silent (%s were probed)", len(silent), sent), onSilence).
+			with(sortedLines(silent)...)
+	case len(unsure) > 0:
+		return info(fmt.Sprintf("%d endpoints are silent (%s were probed), and no other one of their Services and "+
+			"nodes answers: they may answer clients nevertheless", len(unsure), sent), onSilence).
+			with(sortedLines(unsure)...)
+	}
+	return ok(sent + " were probed, and none refuses connections or is silent")
+}
+
+// String returns the service port and the endpoint.
+func (e *probed) String() string {
+	if e.node == "" {
+		return fmt.Sprintf("%s %s", e.name, e.addr)
+	}
+	return fmt.Sprintf("%s %s on node %s", e.name, e.addr, e.node)
+}
+
+// comparison has the number of endpoints that answered.
+type comparison struct {
+	services map[cluster.ServiceName]int
+	nodes    map[string]int
+}
+
+func compare(endpoints []*probed) comparison {
+	c := comparison{make(map[cluster.ServiceName]int), make(map[string]int)}
+	for _, e := range endpoints {
+		if !e.answered() {
+			continue
+		}
+		c.services[e.service]++
+		if e.node != "" {
+			c.nodes[e.node]++
+		}
+	}
+	return c
+}
+
+// of returns which endpoints answered that are like a silent one, "" if none.
+func (c comparison) of(e *probed) string {
+	service, node := c.services[e.service], c.nodes[e.node]
+	switch {
+	case service > 0:
+		return fmt.Sprintf("%d of the same Service answer", service)
+	case node > 0:
+		return fmt.Sprintf("%d on the same node answer", node)
+	}
+	return ""
+}
