@@ -48,12 +48,12 @@ KERNEL_SKIP += TestChallengedClients TestCleanerIsBoundedWhilePassesFail TestMan
 # proxier/table: computations without a kernel, and large tables.
 KERNEL_SKIP += TestExpected TestClaimsReleaseMemory TestClientSetsOfNamespaces TestHugeServices
 KERNEL_SKIP += TestDiffDuringChanges TestDiffContinues TestScrubOnBusyNode TestFamiliesAtTheSameTime TestFamilyHangs
-KERNEL_SKIP += TestRepairBesideCommits TestRestartInSteps
+KERNEL_SKIP += TestRepairBesideCommits TestRestartInSteps TestFrontendsReleaseMemory
 # Scripts of table, and some with these names of other packages: sizes and comparisons (also of explain),
 KERNEL_SKIP_SCRIPTS := numbers difference hashes parts scrub balancers
 # injected faults (also the loop of proxier),
 KERNEL_SKIP_SCRIPTS += interrupted refusedchanges failedchanges refusals heldback heldformer renamedport nomemory lostanswers
-KERNEL_SKIP_SCRIPTS += family-hangs fought-over
+KERNEL_SKIP_SCRIPTS += family-hangs fought-over outage
 # and which Service has an address, which endpoints it uses, and their ids.
 KERNEL_SKIP_SCRIPTS += conflicts claims firstseen frontends nodeports nolocal views budgets endpoints ejections affinity
 KERNEL_SKIP += $(KERNEL_SKIP_SCRIPTS:%=TestScripts/%)
