@@ -93,7 +93,7 @@ func followSamples(
 		}
 		all.tables++
 		all.samples += of.samples
-		for _, chain := range of.earlier { // those of the family inet are found twice
+		for _, chain := range of.earlier { // chains of family inet are found in both families
 			if !slices.Contains(all.earlier, chain) {
 				all.earlier = append(all.earlier, chain)
 			}

@@ -9,8 +9,8 @@ import (
 )
 
 // checkNATChains looks for nat chains of other programs that the kernel can
-// call before those of the proxy. If one of them translates a packet to a
-// Service, the kernel does not call those of the proxy.
+// call before the proxy's nat chains. If one of them translates a packet to a
+// Service, the kernel skips the proxy's chains.
 func checkNATChains(ctx context.Context, _ *node) Finding {
 	s, err := followSamples(ctx, (*hooks.Tables).Journeys)
 	switch {
@@ -19,7 +19,7 @@ func checkNATChains(ctx context.Context, _ *node) Finding {
 	case s.tables == 0:
 		return skipped("no table of nftproxy")
 	case len(s.earlier) == 0:
-		return ok("no nat chain of another program precedes those of nftproxy")
+		return ok("no nat chain of another program precedes the nat chains of nftproxy")
 	}
 	return natFinding(&s)
 }
