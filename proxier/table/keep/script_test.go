@@ -26,6 +26,8 @@ func TestScripts(t *testing.T) {
 			"resync":  func() error { e.forget(); return e.Resync() },
 			"check":   func() error { e.forget(); return e.Check() },
 			"rewrite": func() error { e.forget(); e.Distrust("test", "test"); return e.Sync() },
+			// checks until a repair that had to wait has written everything.
+			"check-until-rewritten": e.checkUntilRewritten,
 			"nft":     func(words ...string) { tabletest.LoadNFT(env.T, lines(words)) },
 			"before":  func(_ string, nft ...string) { e.answers = append(e.answers, other(lines(nft))) },
 			"fail":    func(words ...string) { e.answers = append(e.answers, e.fault(strings.Join(words, " "))...) },
@@ -61,6 +63,17 @@ type engine struct {
 	*firewall
 	seen  map[string]int // counts, and handles of timeouts
 	since time.Time      // of the change that waited
+}
+
+func (e *engine) checkUntilRewritten() error {
+	before := e.Stats().Rewrites
+	for range 1000 {
+		if err := e.Check(); err != nil || e.Stats().Rewrites > before {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return errors.New("nothing is rewritten")
 }
 
 // setNode sets the hosts of no rule.
