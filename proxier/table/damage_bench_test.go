@@ -64,14 +64,22 @@ func listen(b *testing.B) {
 	tabletest.NewNamespace(b)
 	monitor, err := notify.OpenMonitor()
 	must.NoError(b, err)
-	ended := make(chan struct{})
+	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = monitor.Listen(time.Hour) // until Close
+		for {
+			select {
+			case <-end:
+				return
+			default:
+				_, _ = monitor.Listen(100 * time.Millisecond)
+			}
+		}
 	}()
 	b.Cleanup(func() {
-		must.NoError(b, monitor.Close())
+		close(end)
 		<-ended
+		must.NoError(b, monitor.Close())
 	})
 }
 

@@ -28,13 +28,13 @@ func TestScripts(t *testing.T) {
 			"rewrite": func() error { e.forget(); e.Distrust("test", "test"); return e.Sync() },
 			// checks until a repair that had to wait has written everything.
 			"check-until-rewritten": e.checkUntilRewritten,
-			"nft":     func(words ...string) { tabletest.LoadNFT(env.T, lines(words)) },
-			"before":  func(_ string, nft ...string) { e.answers = append(e.answers, other(lines(nft))) },
-			"fail":    func(words ...string) { e.answers = append(e.answers, e.fault(strings.Join(words, " "))...) },
-			"lose":    func(_ ...string) { e.answers = append(e.answers, errLost) },
-			"rule":    func(name string, wants ...string) { e.set(name, strings.Join(wants, " ")) },
-			"rules":   func(first, last int, wants ...string) { e.setMany(first, last, strings.Join(wants, " ")) },
-			"node":    e.setNode, "sets": e.setSets, "retry": e.setRetry,
+			"nft":                   func(words ...string) { tabletest.LoadNFT(env.T, lines(words)) },
+			"before":                func(_ string, nft ...string) { e.answers = append(e.answers, other(lines(nft))) },
+			"fail":                  func(words ...string) { e.answers = append(e.answers, e.fault(strings.Join(words, " "))...) },
+			"lose":                  func(_ ...string) { e.answers = append(e.answers, errLost) },
+			"rule":                  func(name string, wants ...string) { e.set(name, strings.Join(wants, " ")) },
+			"rules":                 func(first, last int, wants ...string) { e.setMany(first, last, strings.Join(wants, " ")) },
+			"node":                  e.setNode, "sets": e.setSets, "retry": e.setRetry,
 			"limit": func(args ...string) error {
 				_, err := script.SetFields(&e.limits, args)
 				return err
