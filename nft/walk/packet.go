@@ -17,6 +17,9 @@ type Packet struct {
 	// Source and Destination are those in the header. A source port of 0 is not
 	// known.
 	Source, Destination netip.AddrPort
+	// ClientUnknown reports whether the address of the client is not known: the
+	// source, or the destination of an answer. It has a route, though.
+	ClientUnknown bool
 	// Protocol is the number of the transport protocol.
 	Protocol uint8
 	// In and Out are the interfaces by which the packet arrives and leaves. The
@@ -74,9 +77,9 @@ func (p *Packet) spans(base expr.PayloadBase) (spans []span) {
 	dest := binary.BigEndian.AppendUint16(nil, p.Destination.Port())
 	switch {
 	case base == expr.PayloadBaseNetworkHeader && p.family() == nft.IPv4:
-		return []span{{9, []byte{p.Protocol}}, {12, p.addrs()}}
+		return []span{{9, []byte{p.Protocol}}, p.addrs(12)}
 	case base == expr.PayloadBaseNetworkHeader:
-		return []span{{8, p.addrs()}}
+		return []span{p.addrs(8)}
 	case base != expr.PayloadBaseTransportHeader:
 		return nil
 	case p.Source.Port() == 0:
@@ -90,9 +93,17 @@ func (p *Packet) spans(base expr.PayloadBase) (spans []span) {
 	return spans
 }
 
-// addrs returns the addresses, which follow each other in the headers.
-func (p *Packet) addrs() []byte {
-	return append(p.Source.Addr().AsSlice(), p.Destination.Addr().AsSlice()...)
+// addrs returns the known addresses, which follow each other in the headers
+// from an offset.
+func (p *Packet) addrs(offset uint32) span {
+	source, destination := p.Source.Addr().AsSlice(), p.Destination.Addr().AsSlice()
+	switch {
+	case p.ClientUnknown && p.Reply:
+		return span{offset, source}
+	case p.ClientUnknown:
+		return span{offset + uint32(len(source)), destination}
+	}
+	return span{offset, append(source, destination...)}
 }
 
 // header returns the value of a header field.

@@ -102,9 +102,11 @@ func TestFacts(t *testing.T) {
 	forwarded.Out.Name = "eth0"
 	untracked, pod := packet(), packet()
 	untracked.Untracked, pod.In = true, walk.Interface{Unknown: walk.ErrNewInterface}
+	anyone, reply := packet(), packet()
+	anyone.ClientUnknown, reply.ClientUnknown, reply.Reply = true, true, true
 	packets := map[string]walk.Packet{
 		"syn": packet(), "answered": answered, "unmarked": unmarked, "forwarded": forwarded,
-		"untracked": untracked, "pod": pod,
+		"untracked": untracked, "pod": pod, "anyone": anyone, "reply": reply,
 	}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Split(strings.TrimSpace(line), "|")

@@ -116,9 +116,12 @@ func (s *server) apiContact() *apiclient.ContactState {
 	return &state
 }
 
-// setup returns what failed to be configured, for the command nftproxy.
+// setup describes the configuration, for the command nftproxy.
 func (s *server) setup() answer.Setup {
-	return answer.Setup{UnsetSysctls: s.unset, ConfigFile: (*answer.FileProblem)(s.options.FileProblem())}
+	return answer.Setup{
+		HealthzBindAddress: s.config.HealthzBindAddress, MetricsBindAddress: s.config.MetricsBindAddress,
+		UnsetSysctls: s.unset, ConfigFile: (*answer.FileProblem)(s.options.FileProblem()),
+	}
 }
 
 // connect creates the client of the API server and the recorder of events.

@@ -29,8 +29,13 @@ type ProxyStatus struct {
 	Setup
 }
 
-// Setup describes the settings that a proxy could not apply.
+// Setup describes the servers of a proxy, and the settings that it could not
+// apply.
 type Setup struct {
+	// HealthzBindAddress and MetricsBindAddress are the addresses and ports of
+	// the servers of /healthz and /metrics.
+	HealthzBindAddress string `json:"healthzBindAddress,omitempty"`
+	MetricsBindAddress string `json:"metricsBindAddress,omitempty"`
 	// UnsetSysctls has an error for each sysctl of connection tracking that
 	// could not be set.
 	UnsetSysctls []string `json:"unsetSysctls,omitempty"`

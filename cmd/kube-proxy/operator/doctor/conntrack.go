@@ -87,11 +87,11 @@ func checkStaleConnections(ctx context.Context, n *node) Finding {
 // findMidstreamBlocks returns the rules of other programs that drop or reject a
 // packet of a client whose connection was deleted, and not its first packet.
 func findMidstreamBlocks(ctx context.Context) ([]hooks.Effect, error) {
-	regular, err := followSamples(ctx, (*hooks.Tables).Journeys)
+	regular, err := followSamples(ctx, samplesOf, (*hooks.Tables).Journeys)
 	if err != nil {
 		return nil, err
 	}
-	midstream, err := followSamples(ctx, (*hooks.Tables).Midstream)
+	midstream, err := followSamples(ctx, samplesOf, (*hooks.Tables).Midstream)
 	return slices.DeleteFunc(midstream.effects, func(e hooks.Effect) bool {
 		return !e.Blocks() || slices.ContainsFunc(regular.effects, e.SameRule)
 	}), err

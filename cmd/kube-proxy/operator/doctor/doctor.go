@@ -98,6 +98,7 @@ func checks() []check {
 		{"leftovers", true, checkLeftovers},
 		{"filters", true, checkFilters},
 		{"nat-chains", true, checkNATChains},
+		{"health-checks", true, checkHealthChecks},
 		{"ip-forward", false, checkForwarding},
 		{"rp-filter", false, checkReversePath},
 		{"routes", true, checkRoutes},

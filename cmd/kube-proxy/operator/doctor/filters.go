@@ -13,7 +13,7 @@ import (
 // checkFilters checks whether rules of other programs drop packets after their
 // translation.
 func checkFilters(ctx context.Context, _ *node) Finding {
-	s, err := followSamples(ctx, (*hooks.Tables).Journeys)
+	s, err := followSamples(ctx, samplesOf, (*hooks.Tables).Journeys)
 	blocks := slices.DeleteFunc(s.effects, func(e hooks.Effect) bool { return !e.Blocks() })
 	switch {
 	case err != nil:
@@ -75,9 +75,10 @@ type survey struct {
 	earlier []string // the nat chains that precede those of nftproxy
 }
 
-// followSamples follows journeys of connections to endpoints of some Services.
+// followSamples follows journeys of sample connections.
 func followSamples(
-	ctx context.Context, journeys func(*hooks.Tables, *hooks.Connection) []hooks.Journey,
+	ctx context.Context, samples func(*explain.Kernel) ([]sample, error),
+	journeys func(*hooks.Tables, *hooks.Connection) []hooks.Journey,
 ) (all survey, err error) {
 	err = explain.InTables(func(k *explain.Kernel) error {
 		if ctx.Err() != nil {
@@ -85,7 +86,7 @@ func followSamples(
 		}
 		var of survey
 		_, err := k.Conn.Snapshot(func() (err error) {
-			of, err = followSamplesOf(k, journeys)
+			of, err = followSamplesOf(k, samples, journeys)
 			return err
 		})
 		for _, e := range of.effects {
@@ -108,7 +109,8 @@ func followSamples(
 
 // followSamplesOf is followSamples for one family.
 func followSamplesOf(
-	k *explain.Kernel, journeys func(*hooks.Tables, *hooks.Connection) []hooks.Journey,
+	k *explain.Kernel, samples func(*explain.Kernel) ([]sample, error),
+	journeys func(*hooks.Tables, *hooks.Connection) []hooks.Journey,
 ) (s survey, err error) {
 	tables, err := hooks.Read(k.Conn, k.Table, k)
 	if err == nil {
@@ -117,12 +119,12 @@ func followSamplesOf(
 	if err != nil {
 		return s, err
 	}
-	sampler, err := newSampler(k)
+	all, err := samples(k)
 	if err != nil {
 		return s, err
 	}
 	s.earlier = tables.EarlierNAT()
-	for _, sample := range sampler.samples() {
+	for _, sample := range all {
 		s.samples++
 		found, err := tables.Follow(sample.description, journeys(tables, &sample.Connection))
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 // call before the proxy's nat chains. If one of them translates a packet to a
 // Service, the kernel skips the proxy's chains.
 func checkNATChains(ctx context.Context, _ *node) Finding {
-	s, err := followSamples(ctx, (*hooks.Tables).Journeys)
+	s, err := followSamples(ctx, samplesOf, (*hooks.Tables).Journeys)
 	switch {
 	case err != nil:
 		return unknown(err)

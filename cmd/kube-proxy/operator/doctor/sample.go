@@ -45,6 +45,15 @@ type sampler struct {
 	targets map[targetKind][]target
 }
 
+// samplesOf returns connections to endpoints of some Services.
+func samplesOf(k *explain.Kernel) ([]sample, error) {
+	s, err := newSampler(k)
+	if err != nil {
+		return nil, err
+	}
+	return s.samples(), nil
+}
+
 func newSampler(k *explain.Kernel) (*sampler, error) {
 	var seen seenPods
 	if _, err := seen.findInterfaces(); err != nil {

@@ -12,6 +12,9 @@ import (
 // Connection is a hypothetical connection to a Service.
 type Connection struct {
 	Client, Service netip.AddrPort
+	// AnyClient reports whether Client stands for all clients of its interface,
+	// so that rules which compare its address may match.
+	AnyClient bool
 	// Endpoint is the destination after the translation. It is the destination
 	// before it if nftproxy does not translate, and invalid if nftproxy refuses
 	// the connection.
@@ -97,6 +100,7 @@ func (t *Tables) Midstream(c *Connection) []Journey {
 // request returns the stages of a packet of the client with this state.
 func (t *Tables) request(c *Connection, p walk.Packet) []stage {
 	p.Source, p.Destination, p.Protocol, p.In, p.Mark = c.Client, c.Service, c.Protocol, c.In, c.Mark
+	p.ClientUnknown = c.AnyClient
 	enters := stage{nft.Prerouting, lowest, dnatDone, earlierChains, p}
 	if c.In == (walk.Interface{}) { // the interface stays that of the route to the Service
 		enters.point = nft.Output
@@ -139,7 +143,7 @@ func arrived(p walk.Packet) walk.Packet {
 func (c *Connection) answer() []stage {
 	p := walk.Packet{
 		Source: c.Endpoint, Destination: c.Client, Protocol: c.Protocol, In: c.Out, Out: c.In,
-		Translated: c.Endpoint != c.Service, Answered: true, Reply: true,
+		Translated: c.Endpoint != c.Service, Answered: true, Reply: true, ClientUnknown: c.AnyClient,
 	}
 	leaves := stage{nft.Postrouting, lowest, snatDone, noChains, p}
 	left := stage{nft.Postrouting, snatDone, highest, noChains, p}
