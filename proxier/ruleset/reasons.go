@@ -53,6 +53,7 @@ const (
 // Other reasons of packets, which their way through the rules shows.
 const (
 	NoService    Reason = "NoService"    // no Service has the address
+	HealthCheck  Reason = "HealthCheck"  // a health-check NodePort
 	Localhost    Reason = "Localhost"    // a loopback address
 	Damaged      Reason = "Damaged"      // rows are missing
 	Unexplained  Reason = "Unexplained"  // by a rule that is not nftproxy's
@@ -88,6 +89,8 @@ type Facts struct {
 	// ServicePort is the namespace/name:port that owns the destination, "" if
 	// none does.
 	ServicePort string
+	// HealthCheck is what the proxy answers at a health-check NodePort.
+	HealthCheck string
 	// Target is the chain to which the last row that the packet found leads.
 	Target string
 	// Chain is the chain of the rule that decided, "" if none did.
@@ -123,6 +126,8 @@ func (r Reason) Text(f Facts) string {
 		return fmt.Sprintf("loadBalancerSourceRanges of %s do not include %s", f.ServicePort, f.Source)
 	case NoService:
 		return fmt.Sprintf("no Service has %s/%s", f.Destination, f.Protocol)
+	case HealthCheck:
+		return fmt.Sprintf("healthCheckNodePort of %s: the proxy itself answers %s", f.ServicePort, f.HealthCheck)
 	case Localhost:
 		return f.localhost()
 	case Damaged:

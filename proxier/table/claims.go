@@ -79,6 +79,19 @@ func (t *Table) Holder(f ruleset.Frontend) (name cluster.ServiceName, ok bool) {
 	return cluster.ServiceName{}, false
 }
 
+// HealthCheck returns the Service that owns a health-check NodePort, and the
+// number of endpoints on this node with which it answers.
+func (t *Table) HealthCheck(port uint16) (name cluster.ServiceName, endpoints int, ok bool) {
+	f := ruleset.Frontend{Port: port, Proto: cluster.TCP}
+	o := t.desired.claims.owners[f]
+	if o.port == nil || !o.port.check {
+		return cluster.ServiceName{}, 0, false
+	}
+	s := o.port.service
+	_, taken := t.desired.claims.checkTaken(s)
+	return s.name, s.readyEndpoints(t.desired.node), !taken
+}
+
 // Held returns the frontends that a Service owns.
 func (t *Table) Held(name cluster.ServiceName) (all []ruleset.Frontend) {
 	s := t.desired.services[name]

@@ -20,6 +20,7 @@ type Proxy interface {
 	Query(ctx context.Context, f nft.Family, ask func(*table.Table) error) error
 	History(history.Query) []history.Entry
 	Localhost(f nft.Family, port uint16) (state localhost.State, ok bool)
+	Healthy() bool
 }
 
 // Config configures Answers.

@@ -183,6 +183,7 @@ func (e *explanation) findOwner() error {
 			}
 			service, port, ok := e.table.Owner(f)
 			if !ok {
+				e.findHealthCheck(f)
 				continue
 			}
 			i := slices.IndexFunc(port.Frontends, func(v table.FrontendView) bool {
@@ -193,6 +194,24 @@ func (e *explanation) findOwner() error {
 			return
 		}
 	})
+}
+
+// findHealthCheck finds out whether a frontend is a health-check NodePort, and
+// what the proxy answers there (see healthcheck.ServiceServer).
+func (e *explanation) findHealthCheck(f ruleset.Frontend) {
+	service, endpoints, ok := e.table.HealthCheck(f.Port)
+	if !ok || f.Addr.IsValid() || f.Proto != cluster.TCP {
+		return
+	}
+	answer := fmt.Sprintf("200 (ready endpoints on this node: %d)", endpoints)
+	switch {
+	case endpoints == 0:
+		answer = "503: no endpoint on this node is ready"
+	case !e.config.Proxy.Healthy():
+		answer = fmt.Sprintf("503: the proxy is not healthy (ready endpoints on this node: %d)", endpoints)
+	}
+	e.desired.HealthCheck = explain.NewReason(ruleset.HealthCheck,
+		ruleset.Facts{ServicePort: service.String(), HealthCheck: answer})
 }
 
 // frontends returns the frontends that the destination can be.

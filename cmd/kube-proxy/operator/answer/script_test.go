@@ -177,6 +177,9 @@ func (s *story) explain(to netip.AddrPort, from netip.Addr) (text string, err er
 		if d.Pending != "" {
 			text += "pending: " + d.Pending + "\n"
 		}
+		if d.HealthCheck.Code != "" {
+			text += "health check: " + d.HealthCheck.Text + "\n"
+		}
 		for _, note := range d.Notes {
 			text += "note: " + note + "\n"
 		}

@@ -24,7 +24,10 @@ func (r *Result) Add(d *Desired) {
 		r.Outcomes = d.Forwarder.outcomes()
 	}
 	for i := range r.Outcomes {
-		r.Outcomes[i].Reason.Refine(&d.Lack)
+		reason := &r.Outcomes[i].Reason
+		if reason.Refine(&d.Lack); reason.Code == ruleset.NoService && d.HealthCheck.Code != "" {
+			*reason = d.HealthCheck
+		}
 	}
 	r.Answer = r.answer()
 }

@@ -146,6 +146,9 @@ type Desired struct {
 	Unused []Unused `json:"unused,omitempty"`
 	// Forwarder is nil unless the proxy itself serves the destination.
 	Forwarder *Forwarder `json:"forwarder,omitempty"`
+	// HealthCheck is the reason why a packet to a health-check NodePort is not
+	// translated.
+	HealthCheck Reason `json:"healthCheck,omitzero"`
 	// Lack is why the service port has no endpoint for the packet.
 	Lack ruleset.Lack `json:"lack,omitzero"`
 	// Pending is why the kernel may not have the table yet, "" if it should
