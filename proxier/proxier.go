@@ -194,6 +194,10 @@ func (p *Proxier) Localhost(f nft.Family, port uint16) (state localhost.State, o
 	return p.followers.Localhost(f, port)
 }
 
+// HasSlice reports whether a Service has an EndpointSlice, with or without
+// endpoints. Any goroutine can call it.
+func (p *Proxier) HasSlice(service cluster.ServiceName) bool { return p.tracker.hasSlice(service) }
+
 // Healthy reports whether the rules are in place and up to date: every address
 // family had a successful sync, and no change waits for one for twice the sync
 // period or longer.

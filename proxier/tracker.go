@@ -29,7 +29,11 @@ type tracker struct {
 	mu sync.Mutex // guards all fields below
 	// slices are the EndpointSlices of these families that have endpoints. The
 	// source holds them too.
-	slices      map[translate.SliceName]*translate.EndpointSlice
+	slices map[translate.SliceName]*translate.EndpointSlice
+	// empty are the Services of the other EndpointSlices. count is the number
+	// of all EndpointSlices of a Service.
+	empty       map[translate.SliceName]cluster.ServiceName
+	count       map[cluster.ServiceName]int
 	pending     map[nft.Family]*pending
 	invalidNote map[string]string // last event about an object's invalid fields
 	// Nothing is handed over before both first lists are complete.
@@ -57,6 +61,8 @@ func newTracker(config *Config, events cluster.EventRecorder, m *metrics, famili
 		metrics:     m,
 		started:     time.Now(),
 		slices:      make(map[translate.SliceName]*translate.EndpointSlice),
+		empty:       make(map[translate.SliceName]cluster.ServiceName),
+		count:       make(map[cluster.ServiceName]int),
 		pending:     make(map[nft.Family]*pending),
 		invalidNote: make(map[string]string),
 	}
@@ -135,10 +141,11 @@ func (t *tracker) countPending() {
 func (t *tracker) replaceSlice(now *translate.EndpointSlice) (changed bool) {
 	t.metrics.endpointChanges.total.Inc()
 	name, triggered := now.Name, now.Triggered
-	before := t.slices[name]
+	before, of := t.slices[name], now.Service
 	if len(now.Endpoints) == 0 || t.pending[now.Family] == nil {
 		now = nil
 	}
+	t.countSlice(name, before, now, of)
 	if now == before {
 		return false
 	}
@@ -168,6 +175,32 @@ func (t *tracker) replaceSlice(now *translate.EndpointSlice) (changed bool) {
 	}
 	t.countPending()
 	return changed
+}
+
+// countSlice counts a slice for the Service that it belongs to, instead of the
+// one before. A version without endpoints is nil.
+func (t *tracker) countSlice(name translate.SliceName, before, now *translate.EndpointSlice, of cluster.ServiceName) {
+	last := t.empty[name]
+	if before != nil {
+		last = before.Service
+	}
+	if t.count[last]--; t.count[last] <= 0 {
+		delete(t.count, last)
+	}
+	delete(t.empty, name)
+	if of == (cluster.ServiceName{}) { // deleted, or without the label
+		return
+	}
+	if t.count[of]++; now == nil {
+		t.empty[name] = of
+	}
+}
+
+// hasSlice reports whether a Service has an EndpointSlice.
+func (t *tracker) hasSlice(service cluster.ServiceName) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.count[service] > 0
 }
 
 // nodeChanged records that this node changed.

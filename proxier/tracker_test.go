@@ -30,3 +30,37 @@ func TestTrackerHoldsLastVersion(t *testing.T) {
 		t.Errorf("got %v, want the last version of the IPv4 slice", tr.slices)
 	}
 }
+
+// The tracker counts the EndpointSlices of a Service, also those that have no
+// endpoints of a family that is served.
+func TestHasSlice(t *testing.T) {
+	tr := newTracker(new(Config), newEventLog(nil), newMetrics(), nft.IPv4)
+	a, b := cluster.ServiceName{Namespace: "ns", Name: "a"}, cluster.ServiceName{Namespace: "ns", Name: "b"}
+	slice := func(of cluster.ServiceName, f nft.Family, ips ...string) *translate.EndpointSlice {
+		s := &translate.EndpointSlice{Name: translate.SliceName{Namespace: "ns", Name: "slice"}, Service: of, Family: f}
+		for _, ip := range ips {
+			s.Endpoints = append(s.Endpoints, tabletest.Endpoint(ip))
+		}
+		return s
+	}
+	for _, step := range []struct {
+		slice    *translate.EndpointSlice
+		ofA, ofB bool
+		empty    int
+	}{
+		{slice(a, nft.IPv4), true, false, 1},
+		{slice(b, nft.IPv4), false, true, 1},
+		{slice(b, nft.IPv4, "10.0.0.1"), false, true, 0},
+		{slice(a, nft.IPv4, "10.0.0.1"), true, false, 0},
+		{slice(b, nft.IPv6, "fd00::1"), false, true, 1},
+		{slice(cluster.ServiceName{}, nft.IPv4), false, false, 0}, // deleted
+	} {
+		tr.setSlice(step.slice)
+		if tr.hasSlice(a) != step.ofA || tr.hasSlice(b) != step.ofB || len(tr.empty) != step.empty {
+			t.Errorf("after %+v: got %v, %v", step.slice, tr.count, tr.empty)
+		}
+	}
+	if len(tr.count) != 0 {
+		t.Errorf("got %v, want no Service", tr.count)
+	}
+}

@@ -67,6 +67,18 @@ func (l Lack) InFamily(service cluster.ServiceName, f, other nft.Family) Lack {
 	}
 }
 
+// WithoutSlices returns the lack of a Service that has no EndpointSlice.
+func (l Lack) WithoutSlices(service cluster.ServiceName) Lack {
+	if l.Reason != NoPods {
+		return l
+	}
+	short := "no EndpointSlice has the label kubernetes.io/service-name=" + service.Name
+	return Lack{
+		Of: l.Of, Reason: NoSlices, Short: short,
+		Text: fmt.Sprintf("%s has no endpoints: %s in namespace %s", service, short, service.Namespace),
+	}
+}
+
 // lack counts the endpoints that could serve a service port.
 type lack struct {
 	family    nft.Family

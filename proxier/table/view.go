@@ -131,6 +131,17 @@ func (v *ServiceView) Unrestricted(f nft.Family) bool {
 	return len(v.SourceRanges) > 0 && len(f.Prefixes(v.SourceRanges)) == 0
 }
 
+// WithoutSlices makes the lack of endpoints more precise for a Service that has
+// no EndpointSlice.
+func (v *ServiceView) WithoutSlices() {
+	for i := range v.Ports {
+		for k := range v.Ports[i].Frontends {
+			f := &v.Ports[i].Frontends[k]
+			f.Lack = f.Lack.WithoutSlices(v.ServiceName)
+		}
+	}
+}
+
 // Add adds the state of the same Service in another family.
 func (v *ServiceView) Add(other *ServiceView) {
 	v.Pending = v.Pending || other.Pending

@@ -7,6 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/history"
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 	"github.com/nftproxy/nftproxy/proxier/localhost"
@@ -21,6 +22,7 @@ type Proxy interface {
 	History(history.Query) []history.Entry
 	Localhost(f nft.Family, port uint16) (state localhost.State, ok bool)
 	Healthy() bool
+	HasSlice(cluster.ServiceName) bool
 }
 
 // Config configures Answers.

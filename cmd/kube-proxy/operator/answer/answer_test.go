@@ -61,6 +61,8 @@ func (p *fakeProxy) Query(ctx context.Context, f nft.Family, ask func(*table.Tab
 
 func (p *fakeProxy) History(history.Query) []history.Entry { return nil }
 
+func (p *fakeProxy) HasSlice(cluster.ServiceName) bool { return true }
+
 func (p *fakeProxy) Healthy() bool { return p.state.LastSync == nil }
 
 func (p *fakeProxy) Localhost(nft.Family, uint16) (localhost.State, bool) {

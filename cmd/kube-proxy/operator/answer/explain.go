@@ -92,6 +92,9 @@ func (a *Answers) explain(ctx context.Context, q explain.Query, yield func(*expl
 	if e.desired.Lack.Reason == ruleset.NoPods || e.desired.Lack.Reason == ruleset.NoSlices {
 		e.lackOfFamily(ctx, f)
 	}
+	if !a.config.Proxy.HasSlice(e.service) {
+		e.desired.Lack = e.desired.Lack.WithoutSlices(e.service)
+	}
 	e.desired.Pending = a.pending(f)
 	return yield(&e.desired)
 }

@@ -64,7 +64,7 @@ func (a *Answers) services(
 		}
 		n := len(slices.MinFunc(pages, func(a, b []table.ServiceView) int { return len(a) - len(b) }))
 		for i := range n {
-			if err := yieldService(pages, i, q.Name != "", yield); err != nil {
+			if err := a.yieldService(pages, i, q.Name != "", yield); err != nil {
 				return err
 			}
 		}
@@ -75,7 +75,9 @@ func (a *Answers) services(
 
 // yieldService calls yield for Service i of the pages of all families, unless
 // it was deleted meanwhile.
-func yieldService(pages [][]table.ServiceView, i int, details bool, yield func(*table.ServiceView) error) error {
+func (a *Answers) yieldService(
+	pages [][]table.ServiceView, i int, details bool, yield func(*table.ServiceView) error,
+) error {
 	var service *table.ServiceView
 	for _, page := range pages {
 		switch view := &page[i]; {
@@ -88,6 +90,9 @@ func yieldService(pages [][]table.ServiceView, i int, details bool, yield func(*
 	}
 	if service == nil {
 		return nil
+	}
+	if !a.config.Proxy.HasSlice(service.ServiceName) {
+		service.WithoutSlices()
 	}
 	if !details {
 		for i := range service.Ports {

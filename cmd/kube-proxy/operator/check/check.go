@@ -37,7 +37,9 @@ func Run(dir, node string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := objects{services: make(map[cluster.ServiceName]*translate.Service)}
+	o := objects{
+		services: make(map[cluster.ServiceName]*translate.Service), sliced: make(map[cluster.ServiceName]bool),
+	}
 	report, err := manifest.Check(dir, &o)
 	if err != nil {
 		return nil, err
@@ -55,6 +57,9 @@ func Run(dir, node string) (*Result, error) {
 	o.warn(r)
 	for _, name := range slices.SortedFunc(maps.Keys(o.services), cluster.ServiceName.Compare) {
 		if view := viewOf(tables, name); view != nil {
+			if !o.sliced[name] {
+				view.WithoutSlices()
+			}
 			r.Services = append(r.Services, view)
 			r.addConflicts(view)
 		}
@@ -106,6 +111,7 @@ func (r *Result) addConflicts(s *table.ServiceView) {
 type objects struct {
 	services map[cluster.ServiceName]*translate.Service
 	slices   []*discoveryv1.EndpointSlice
+	sliced   map[cluster.ServiceName]bool // has an EndpointSlice
 	nodes    []*corev1.Node
 	cidrs    []string
 }
@@ -154,6 +160,7 @@ func (o *objects) warn(r *Result) {
 			add("EndpointSlice", slice.Namespace, slice.Name, err.Error()+"; the field is ignored")
 		}
 		of := cluster.ServiceName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+		o.sliced[of] = true
 		if o.services[of] == nil {
 			add("EndpointSlice", slice.Namespace, slice.Name,
 				fmt.Sprintf("metadata.labels[%s]: there is no Service %s", discoveryv1.LabelServiceName, of))
