@@ -27,6 +27,14 @@ func checkRoutes(ctx context.Context, n *node) Finding {
 	}
 	defer routes.Close()
 	r := &routeCheck{survey: route.NewSurvey(routes, n.Root)}
+	err = explain.InTables(func(k *explain.Kernel) error {
+		ranges, err := k.PodRanges()
+		r.pods = append(r.pods, ranges...)
+		return err
+	})
+	if err != nil && !errors.Is(err, explain.ErrNoTable) {
+		return unknown(err)
+	}
 	for i := range nodes {
 		if err := r.check(&nodes[i]); err != nil {
 			return unknown(err)
@@ -74,6 +82,12 @@ type routeCheck struct {
 	cut     bool // no endpoint of a node can be reached
 	causes  []route.Cause
 	lines   []string
+
+	pods []netip.Prefix // by which the rules recognize pods
+	// own is the number of endpoints on other nodes with a route of their own.
+	// byDefault are the others, which have a default route only.
+	own       int
+	byDefault []string
 }
 
 // check looks up the routes to the endpoints of a node.
@@ -86,6 +100,9 @@ func (r *routeCheck) check(node *answer.NodeEndpoints) error {
 		}
 		r.checked++
 		if cause.Code == "" {
+			if err := r.followDefault(addr, node); err != nil {
+				return err
+			}
 			continue
 		}
 		failed++
@@ -94,6 +111,35 @@ func (r *routeCheck) check(node *answer.NodeEndpoints) error {
 	}
 	r.cut = r.cut || failed > 1 && failed == len(node.Addresses)
 	return nil
+}
+
+// followDefault finds out whether packets to a pod of another node leave by a
+// default route. An endpoint that may be no pod can be anywhere.
+func (r *routeCheck) followDefault(addr netip.Addr, node *answer.NodeEndpoints) error {
+	isPod := node.Node != ""
+	if len(r.pods) > 0 {
+		isPod = slices.ContainsFunc(r.pods, func(p netip.Prefix) bool { return p.Contains(addr) })
+	}
+	if !isPod || node.ThisNode {
+		return nil
+	}
+	facts, err := r.survey.Facts(route.Packet{Destination: addr, OfNode: true})
+	if err != nil || facts.There.Local {
+		return err
+	}
+	byDefault, err := r.survey.ByDefault(addr)
+	if !byDefault || err != nil {
+		if node.Node != "" { // otherwise it can be on this node
+			r.own++
+		}
+		return err
+	}
+	line := fmt.Sprintf("%spackets to %s leave through %s", describeNode(node), addr, facts.There.Out)
+	if facts.There.Via.IsValid() {
+		line += fmt.Sprintf(" to the gateway %s", facts.There.Via)
+	}
+	r.byDefault = append(r.byDefault, line)
+	return err
 }
 
 func describeNode(node *answer.NodeEndpoints) string {
@@ -142,6 +188,8 @@ func (r *routeCheck) finding(nodes []answer.NodeEndpoints) Finding {
 	switch {
 	case r.checked == 0:
 		return skipped("no endpoint is known")
+	case len(r.causes) == 0 && len(r.byDefault) > 0:
+		return r.defaultFinding()
 	case len(r.causes) == 0:
 		return ok(fmt.Sprintf("packets to %d endpoints%s have a route, and so have the answers", r.checked, of))
 	}
@@ -151,6 +199,19 @@ func (r *routeCheck) finding(nodes []answer.NodeEndpoints) Finding {
 		finding = fail(reason, r.causes[0].Remedy)
 	}
 	return finding.with(sortedLines(r.lines)...)
+}
+
+// defaultFinding is the finding if only a default route leads to pods of other
+// nodes. Networks of clouds route pods themselves, but then all pods.
+func (r *routeCheck) defaultFinding() Finding {
+	const remedy = "look at the network plugin, which adds a route for each node, unless the gateway routes pods " +
+		"itself, as in networks of clouds: compare with ip route on a node that reaches them"
+	reason := fmt.Sprintf("packets to %d endpoints on other nodes leave by the default route", len(r.byDefault))
+	finding := info(reason, remedy)
+	if r.own > 0 {
+		finding = warn(fmt.Sprintf("%s, while %d have routes of their own", reason, r.own), remedy)
+	}
+	return finding.with(sortedLines(r.byDefault)...)
 }
 
 // dropsFromOutside returns why packets from clients outside that arrive on an

@@ -208,6 +208,20 @@ func (s *Survey) lookup(
 	return routes[0], 0, nil
 }
 
+// ByDefault reports whether packets of this node to an address leave by a
+// default route.
+func (s *Survey) ByDefault(to netip.Addr) (bool, error) {
+	r, refused, err := s.lookup(to, netlink.RouteGetOptions{FIBMatch: true})
+	if err != nil || refused != 0 {
+		return false, err
+	}
+	if r.Dst == nil {
+		return true, nil
+	}
+	ones, _ := r.Dst.Mask.Size()
+	return ones == 0, nil
+}
+
 // Address returns an IPv4 address of an interface that other hosts use, an
 // invalid one if it has none or is down.
 func (s *Survey) Address(name string) (netip.Addr, error) {
