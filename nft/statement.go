@@ -109,6 +109,9 @@ func matchInterface(name string, op expr.CmpOp) Statement {
 // host.
 func SaddrLocal() Statement { return fibLocal(&expr.Fib{FlagSADDR: true}, expr.CmpOpEq) }
 
+// SaddrNotLocal yields `fib saddr type != local`.
+func SaddrNotLocal() Statement { return fibLocal(&expr.Fib{FlagSADDR: true}, expr.CmpOpNeq) }
+
 // DaddrLocal yields `fib daddr type local`: the destination is an address of
 // this host.
 func DaddrLocal() Statement { return fibLocal(&expr.Fib{FlagDADDR: true}, expr.CmpOpEq) }

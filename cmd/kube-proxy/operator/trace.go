@@ -39,7 +39,8 @@ func newTrace() *cobra.Command {
 		Long: "trace follows the first packets of real connections through the rules in the kernel of this node, by " +
 			"nftrace. For each packet it prints the endpoint that it was sent to, or the rule of any nftables table " +
 			"that refused it, the rules that it matched, and for TCP what came back: SYN-ACK, RST, an ICMP error, or " +
-			"nothing in 3.5 s, in which repeated packets of a client are one. Without a destination it traces " +
+			"nothing in 3.5 s, in which repeated packets of a client are one. On the node of an endpoint, it also shows the " +
+			"packets to a Service that other nodes translated. Without a destination it traces " +
 			"packets to all Services; without a running proxy, those to ClusterIPs.\n\n" +
 			"It traces about 10 new connections per second. Its rules are in a table of its own, which the kernel " +
 			"deletes when the command ends, however it ends (Linux 5.12). If the kernel does not deliver a packet or " +
@@ -234,9 +235,27 @@ func (f *traceFlags) selection(ctx context.Context, args []string) (what string,
 		what, err = f.selectAll(ctx, &s)
 		return what, s, err
 	}
-	ports, _, err := f.ports(ctx, args[0])
+	ports, service, err := f.ports(ctx, args[0])
 	s.Frontends = tracedFrontends(ports)
+	if service != nil {
+		s.Endpoints = localEndpoints(service.ServiceName, ports)
+	}
 	return args[0], s, err
+}
+
+// localEndpoints returns the endpoints of service ports that are on this node,
+// with the names of the service ports.
+func localEndpoints(service cluster.ServiceName, ports []table.PortView) map[trace.Frontend]string {
+	all := make(map[trace.Frontend]string)
+	for _, p := range ports {
+		for i := range p.Endpoints {
+			if e := &p.Endpoints[i]; e.OnThisNode && e.Port != 0 {
+				at := trace.Frontend{Addr: netip.AddrPortFrom(e.Addr, e.Port), Protocol: p.Protocol}
+				all[at] = service.WithPort(p.Name)
+			}
+		}
+	}
+	return all
 }
 
 // tracedFrontends returns the frontends of service ports.

@@ -77,6 +77,15 @@ func (k *Packet) arrive(p *passage, translated bool) {
 	}
 }
 
+// atEndpoint completes a packet that arrived for an endpoint on this node. The
+// rules of the proxy do not decide about it.
+func (k *Packet) atEndpoint(servicePort string) {
+	k.AtEndpoint, k.ServicePort, k.Repeated = true, servicePort, false
+	if k.Action == explain.Pass {
+		k.Action, k.Endpoint, k.Reason = explain.ToEndpoint, k.Destination, explain.Reason{}
+	}
+}
+
 // stop sets the fate of a packet that a rule or policy stopped.
 func (k *Packet) stop(e notify.TraceEvent, rejectWith string) {
 	k.Repeated = k.Repeated && k.Endpoint.IsValid() // otherwise the packet was stopped before the proxy's rules
@@ -134,6 +143,9 @@ func (k *Packet) vanish(p *passage) {
 
 // explained completes a packet with the reasons of package explain.
 func (k *Packet) explained(r *explain.Result) {
+	if k.AtEndpoint {
+		return
+	}
 	k.ServicePort = r.ServicePort
 	if k.Repeated || k.Reason.Code != "" || k.Action == Lost {
 		return
@@ -201,6 +213,9 @@ func (k *Packet) answer() string {
 		return "dropped " + k.Reason.Text
 	case k.ofOthers() && k.Action == explain.Reject:
 		return fmt.Sprintf("rejected (%s) %s", k.RejectWith, k.Reason.Text)
+	case k.AtEndpoint && k.Action == explain.ToEndpoint:
+		return fmt.Sprintf("endpoint %s on this node: another node translated the packet, or the client connected to "+
+			"the endpoint itself", k.Endpoint)
 	case k.Repeated && k.Action == explain.ToEndpoint:
 		return fmt.Sprintf("endpoint %s again: %s", k.Endpoint, k.Reason.Text)
 	}

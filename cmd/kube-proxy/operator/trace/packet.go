@@ -36,7 +36,11 @@ type Packet struct {
 	Masqueraded bool `json:"masqueraded"`
 	// Repeated reports whether the connection was known: the packet followed
 	// the translation of an earlier one and passed no rule of the proxy.
-	Repeated   bool           `json:"repeated,omitempty"`
+	Repeated bool `json:"repeated,omitempty"`
+	// AtEndpoint reports whether the packet arrived with the address of an
+	// endpoint on this node as its destination: another node translated it, or
+	// the client connected to the endpoint itself.
+	AtEndpoint bool           `json:"atEndpoint,omitempty"`
 	RejectWith string         `json:"rejectWith,omitempty"`
 	Reason     explain.Reason `json:"reason,omitzero"`
 	// Route is the cause why a packet that passed all chains, or the answer to

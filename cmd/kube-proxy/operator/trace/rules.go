@@ -66,6 +66,7 @@ type rules struct {
 	family               nft.Family
 	selection            *Selection
 	frontends, nodePorts *nft.Set
+	endpoints            *nft.Set
 	clients              *nft.Set // of traced packets, nil unless TCP is traced
 	rows                 []nft.Row
 }
@@ -96,7 +97,7 @@ func tableOf(f nft.Family, selection *Selection, name string) (*nft.Table, []nft
 		known := &nft.Chain{Name: chainKnown, Rules: []nft.Rule{nft.NewRule(nft.UnsetTrace())}}
 		t.Chains = append(t.Chains, r.tracing(chainSample, sampleRate), known)
 	}
-	for _, s := range []*nft.Set{r.frontends, r.nodePorts} {
+	for _, s := range []*nft.Set{r.frontends, r.nodePorts, r.endpoints} {
 		if s.Size > 0 {
 			t.Sets = append(t.Sets, s)
 		}
@@ -178,9 +179,20 @@ func (r *rules) addRows() {
 		if addr.IsUnspecified() {
 			row = nft.Row{Set: r.nodePorts, Key: nft.Tuple{}.Proto(uint8(frontend.Protocol)).Port(port)}
 		}
-		r.rows = append(r.rows, row)
-		row.Set.Size++
+		r.addRow(row)
 	}
+	r.endpoints = &nft.Set{Name: "endpoints", Key: r.frontends.Key}
+	for e := range r.selection.Endpoints {
+		if f.Of(e.Addr.Addr()) && r.selection.traces(e.Protocol) {
+			key := nft.Tuple{}.Addr(e.Addr.Addr()).Proto(uint8(e.Protocol)).Port(e.Addr.Port())
+			r.addRow(nft.Row{Set: r.endpoints, Key: key})
+		}
+	}
+}
+
+func (r *rules) addRow(row nft.Row) {
+	r.rows = append(r.rows, row)
+	row.Set.Size++
 }
 
 func base(name string, point nft.HookPoint, priority int32, rules ...nft.Rule) *nft.Chain {
@@ -190,10 +202,13 @@ func base(name string, point nft.HookPoint, priority int32, rules ...nft.Rule) *
 
 // tracing returns a chain that traces packets to selected destinations. The
 // first packets of connections also add their client to a set, by `update
-// @clients { ip saddr . th sport timeout 2m }`:
+// @clients { ip saddr . th sport timeout 2m }`. Packets of this node to its
+// endpoints, such as probes, are left out:
 //
 //	ip daddr . meta l4proto . th dport @frontends limit rate 10/second burst 10 packets meta nftrace set 1
 //	fib daddr type local meta l4proto . th dport @nodeports limit rate 10/second burst 10 packets meta nftrace set 1
+//	fib saddr type != local ip daddr . meta l4proto . th dport @endpoints limit rate 10/second burst 10 packets \
+//		meta nftrace set 1
 //	ip daddr 10.96.0.0/16 limit rate 10/second burst 10 packets meta nftrace set 1
 func (r *rules) tracing(name string, rate uint32) *nft.Chain {
 	c := &nft.Chain{Name: name}
@@ -210,6 +225,9 @@ func (r *rules) tracing(name string, rate uint32) *nft.Chain {
 	}
 	if r.nodePorts.Size > 0 {
 		add(nft.DaddrLocal(), nft.In(r.nodePorts, nft.L4Proto(), nft.ThDport()))
+	}
+	if r.endpoints.Size > 0 {
+		add(nft.SaddrNotLocal(), nft.In(r.endpoints, daddr, nft.L4Proto(), nft.ThDport()))
 	}
 	for _, p := range r.family.Prefixes(r.selection.Ranges) {
 		add(nft.Within(daddr, p))
@@ -269,6 +287,10 @@ func tableName(port uint32) string { return fmt.Sprintf("%s%d", tablePrefix, por
 // source.
 type Selection struct {
 	Frontends []Frontend
+	// Endpoints are endpoints on this node, with the names of their service
+	// ports. Other nodes translate packets to them, which pass no rule of the
+	// proxy here.
+	Endpoints map[Frontend]string
 	// Ranges are destinations with any port.
 	Ranges []netip.Prefix
 	// Protocol is the number of TCP, UDP or SCTP, 0 for all three.
@@ -276,7 +298,8 @@ type Selection struct {
 	Source   Source
 }
 
-// Frontend is an address of a Service. A NodePort has the unspecified address.
+// Frontend is an address of a Service, or of an endpoint. A NodePort has the
+// unspecified address.
 type Frontend struct {
 	Addr     netip.AddrPort
 	Protocol cluster.Protocol

@@ -27,6 +27,15 @@ func TestTables(t *testing.T) {
 				netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32"),
 			}},
 		},
+		"an endpoint on this node": {
+			Frontends: []Frontend{{netip.MustParseAddrPort("10.96.0.10:80"), unix.IPPROTO_TCP}},
+			Endpoints: map[Frontend]string{
+				{netip.MustParseAddrPort("10.244.1.5:8080"), unix.IPPROTO_TCP}:    "shop/web",
+				{netip.MustParseAddrPort("[fd00:244::5]:8080"), unix.IPPROTO_TCP}: "shop/web",
+				{netip.MustParseAddrPort("10.244.1.5:8080"), unix.IPPROTO_UDP}:    "shop/web",
+			},
+			Protocol: unix.IPPROTO_TCP,
+		},
 		"TCP from this node": {
 			Frontends: []Frontend{{netip.MustParseAddrPort("192.0.2.10:443"), unix.IPPROTO_TCP}},
 			Protocol:  unix.IPPROTO_TCP,

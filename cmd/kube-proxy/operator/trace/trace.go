@@ -25,6 +25,7 @@ type Trace struct {
 	kernels  map[nft.Family]*explain.Kernel
 	chains   map[chain][]nft.Rule // of all tables that packets passed
 	passages *passages
+	local    map[Frontend]string // endpoints on this node (see Selection)
 	flows    flows
 	ended    []*Packet
 	names    map[uint32]string // of interfaces
@@ -41,7 +42,7 @@ type chain struct {
 func Open(selection Selection) (*Trace, error) {
 	t := &Trace{
 		kernels: make(map[nft.Family]*explain.Kernel), chains: make(map[chain][]nft.Rule),
-		names: make(map[uint32]string), flows: make(flows),
+		names: make(map[uint32]string), flows: make(flows), local: selection.Endpoints,
 	}
 	if err := t.open(selection); err != nil {
 		return nil, errors.Join(err, t.Close())
@@ -188,6 +189,9 @@ func (t *Trace) packet(p *passage) *Packet {
 		packet.Final.Interface = t.interfaceName(p.last.Out)
 	}
 	packet.protocol = cluster.Protocol(p.first.Protocol)
+	if name, ok := t.local[Frontend{packet.Destination, packet.protocol}]; ok {
+		packet.atEndpoint(name)
+	}
 	result, err := kernel.Explain(packet.Query())
 	if err != nil { // such as a rule that another program added to the table
 		result = &explain.Result{Answer: err.Error()}
