@@ -39,9 +39,9 @@ func newTrace() *cobra.Command {
 		Long: "trace follows the first packets of real connections through the rules in the kernel of this node, by " +
 			"nftrace. For each packet it prints the endpoint that it was sent to, or the rule of any nftables table " +
 			"that refused it, the rules that it matched, and for TCP what came back: SYN-ACK, RST, an ICMP error, or " +
-			"nothing in 3.5 s, in which repeated packets of a client are one. On the node of an endpoint, it also shows the " +
-			"packets to a Service that other nodes translated. Without a destination it traces " +
-			"packets to all Services; without a running proxy, those to ClusterIPs.\n\n" +
+			"nothing in 3.5 s, in which repeated packets of a client are one. On the node of an endpoint, it also " +
+			"shows the packets to a Service that other nodes translated. Without a destination it traces packets to " +
+			"all Services; without a running proxy, those to ClusterIPs.\n\n" +
 			"It traces about 10 new connections per second. Its rules are in a table of its own, which the kernel " +
 			"deletes when the command ends, however it ends (Linux 5.12). If the kernel does not deliver a packet or " +
 			"the answer, it names the cause: the route, rp_filter, forwarding, the neighbour. " +

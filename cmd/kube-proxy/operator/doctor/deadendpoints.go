@@ -13,16 +13,17 @@ func checkDeadEndpoints(_ context.Context, n *node) Finding {
 	case !n.Proxy.Eject:
 		return skipped("the proxy ejects no endpoints (--eject=false)")
 	}
+	const compared = ": compared its endpoints with each other: "
 	var details, unsure []string
 	for _, name := range n.Proxy.Blind {
-		unsure = append(unsure, name+": no endpoint answers probes of this node")
+		unsure = append(unsure, name+compared+"none answers probes of this node")
 	}
 	ejected := 0
 	for i := range n.Proxy.Families {
 		f := &n.Proxy.Families[i]
 		ejected += f.Ejected
 		for _, name := range f.AllUsed {
-			unsure = append(unsure, name+": more than half of the endpoints do not answer this node")
+			unsure = append(unsure, name+compared+"more than half do not answer this node")
 		}
 		for _, e := range f.Ejections {
 			details = append(details, fmt.Sprintf("%s %s: %s", e.Name, e.Endpoint, e.Ejection))
@@ -30,10 +31,11 @@ func checkDeadEndpoints(_ context.Context, n *node) Finding {
 	}
 	switch {
 	case len(unsure) > 0:
-		return warn(fmt.Sprintf("endpoints of %d service ports do not answer, and so many that this node's own "+
-			"network is suspected; all of them get new connections", len(unsure)),
-			"check the network of this node, and network policies that drop packets of nodes; connect to the "+
-				"endpoints from this node and from another one, for example with curl").
+		return warn(fmt.Sprintf("most endpoints of %d service ports do not answer on their port, so none of these is "+
+			"ejected: all get new connections", len(unsure)),
+			"if the pods answer on other ports (the check endpoints compares them), look at the process that should "+
+				"listen and at network policies; otherwise at the network of this node: connect to the endpoints from "+
+				"this node and from another one, for example with curl").
 			with(append(unsure, details...)...)
 	case ejected > 0:
 		return warn(fmt.Sprintf("%d endpoints are ejected: they answer neither clients nor this node", ejected),
