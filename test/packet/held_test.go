@@ -26,7 +26,8 @@ type held struct {
 // heldSteps returns the steps of clients that keep a connection or flow.
 func (s *story) heldSteps() map[string]any {
 	return map[string]any{
-		"open": s.open, "begin": s.begin, "ask": s.ask, "close": s.close, "write": s.write, "reset-within": s.resetWithin,
+		"open": s.open, "begin": s.begin, "ask": s.ask, "close": s.close, "write": s.write,
+		"reset-within": s.resetWithin,
 		"silence": s.silence, "unanswered": s.unanswered, "heartbeat": s.heartbeat,
 	}
 }
