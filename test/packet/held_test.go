@@ -28,7 +28,7 @@ func (s *story) heldSteps() map[string]any {
 	return map[string]any{
 		"open": s.open, "begin": s.begin, "ask": s.ask, "close": s.close, "write": s.write,
 		"reset-within": s.resetWithin,
-		"silence": s.silence, "unanswered": s.unanswered, "heartbeat": s.heartbeat,
+		"silence":      s.silence, "unanswered": s.unanswered, "heartbeat": s.heartbeat,
 	}
 }
 
