@@ -76,8 +76,8 @@ func (e *ejectionEvents) compare(key portKey, plan *ruleset.Plan) {
 	switch {
 	case open && !e.open[key]:
 		e.record(plan, cluster.ReasonNotEjected, fmt.Sprintf("More than half of the endpoints of service port %s "+
-			"do not answer clients on node %s. None is ejected, because only these were compared: the cause can be all "+
-			"pods, their port or the network of the node", plan.Name(), e.node))
+			"do not answer clients on node %s. None is ejected, because only these were compared: the cause can be "+
+			"all pods, their port or the network of the node", plan.Name(), e.node))
 	case len(begun) > 0:
 		e.record(plan, cluster.ReasonEjected, fmt.Sprintf("%s of service port %s: no new connections from node %s, "+
 			"because clients got no answer", endpoints(begun), plan.Name(), e.node))
