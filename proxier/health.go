@@ -23,6 +23,11 @@ type health struct {
 	// damaged. whole is when it was found to be whole again, zero if it is not.
 	failing bool
 	whole   time.Time
+	// damage is for how long the table was damaged, less half of the time for
+	// which it was whole. So it also grows if another program damages the table
+	// again after each repair. last is the time of the last check.
+	damage time.Duration
+	last   time.Time
 }
 
 // outageTime is how long damage must last before the family fails, and how long
@@ -36,13 +41,22 @@ func (h *health) checked(since, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
+	case h.last.IsZero():
+		h.whole = now
+	case h.whole.IsZero(): // damage remained after the last check
+		h.damage += now.Sub(h.last)
+	default:
+		h.damage = max(0, h.damage-now.Sub(h.last)/2)
+	}
+	h.last = now
+	switch {
 	case !since.IsZero():
 		h.whole = time.Time{}
-		h.failing = h.failing || now.Sub(since) > outageTime
+		h.failing = h.failing || h.damage > outageTime
 	case h.whole.IsZero():
 		h.whole = now
 	case now.Sub(h.whole) >= outageTime:
-		h.failing = false
+		h.failing, h.damage = false, 0
 	}
 }
 

@@ -45,6 +45,33 @@ func TestHealth(t *testing.T) {
 	})
 }
 
+// A family also fails if its table is repaired, but damaged most of the time,
+// and not if repairs are fast.
+func TestOutageBetweenRepairs(t *testing.T) {
+	for _, c := range []struct {
+		damaged, whole time.Duration
+		failing        bool
+	}{
+		{damaged: 200 * time.Millisecond, whole: 50 * time.Millisecond, failing: true},
+		{damaged: 50 * time.Millisecond, whole: 200 * time.Millisecond},
+	} {
+		h, now := &health{patience: time.Minute}, time.Now()
+		for range 100 {
+			h.checked(now, now)
+			now = now.Add(c.damaged)
+			h.checked(time.Time{}, now)
+			now = now.Add(c.whole)
+		}
+		if h.failing != c.failing {
+			t.Errorf("damaged for %v of %v: got failing %v", c.damaged, c.damaged+c.whole, h.failing)
+		}
+		h.checked(time.Time{}, now.Add(outageTime))
+		if h.failing {
+			t.Error("after the outage: got a family that fails")
+		}
+	}
+}
+
 // A family fails while damage lasts for more than outageTime, and until its
 // table was whole for as long.
 func TestOutage(t *testing.T) {
