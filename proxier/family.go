@@ -8,6 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/calm"
+	"github.com/nftproxy/nftproxy/proxier/checker"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/follow"
 	"github.com/nftproxy/nftproxy/proxier/history"
@@ -26,6 +27,7 @@ type shared struct {
 	metrics   *metrics
 	history   *history.Log
 	followers *follow.Followers // nil before setUp
+	checker   *checker.Checker  // nil unless endpoints are checked
 	calm      *calm.State
 	patience  time.Duration // queryPatience, except in tests
 	unsynced  atomic.Int32  // number of families without a successful sync
@@ -99,6 +101,9 @@ func signal(to chan<- struct{}) {
 func (all *families) observe(of nft.Family, e table.Event) {
 	f := all.of(of)
 	f.followers.Observe(of, e)
+	if c, ok := e.(*table.Commit); ok && f.checker != nil {
+		f.checker.Observe(c)
+	}
 	if r, ok := e.(keep.SyncResult); ok {
 		f.ended(r)
 	}
