@@ -33,7 +33,7 @@ const (
 	// actGap is the minimum time between two acts. In each, burst checks are
 	// sent at most, also after the process could not run for some time.
 	actGap = 100 * time.Millisecond
-	burst  = MaxChecks / int(time.Second/actGap)
+	burst  = maxChecks / int(time.Second/actGap)
 	// queryTimeout is how long a question to a table may take, busyPause the
 	// time until it is asked again.
 	queryTimeout = time.Second

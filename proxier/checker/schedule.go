@@ -13,11 +13,13 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/share"
 )
 
-// Limits of checks in a second. If Services want more, all their periods become
-// longer. While namespaces want more than MaxChecks, each gets the same part.
+// Limits of checks in a second. If Services want more, their periods become
+// longer. While namespaces want more than meanChecks, each gets the same part.
+// It is less than maxChecks, so that checks that are due do not wait for long.
 const (
-	MaxChecks           = 500
-	MaxChecksPerService = 50
+	maxChecks           = 250
+	meanChecks          = 200
+	maxChecksPerService = 50
 )
 
 // spread is the part of a period by which the time of a check differs at
@@ -36,6 +38,7 @@ type schedule struct {
 	// changed are the service ports whose unhealthy endpoints a table may not
 	// have.
 	changed map[eject.Port]struct{}
+	unsent  int            // targets whose last check was not sent
 	random  func() float64 // from 0 to 1
 }
 
@@ -124,11 +127,22 @@ func (s *schedule) setTargets(svc *service) {
 			continue
 		}
 		delete(svc.targets, addr)
+		s.setUnsent(t, false)
 		t.removed, s.stale = true, true
 		if t.index != outside {
 			heap.Remove(&s.queue, t.index)
 		}
 	}
+}
+
+func (s *schedule) setUnsent(t *target, unsent bool) {
+	switch {
+	case unsent && !t.unsent:
+		s.unsent++
+	case !unsent && t.unsent:
+		s.unsent--
+	}
+	t.unsent = unsent
 }
 
 // part returns a random part of a duration.
@@ -147,7 +161,7 @@ func (s *schedule) setPeriods(now time.Time) {
 		return max(1, int(precision*time.Duration(len(svc.targets))*time.Second/period))
 	}
 	least := func(svc *service) time.Duration {
-		return max(svc.check.Period(), time.Duration(len(svc.targets))*time.Second/MaxChecksPerService)
+		return max(svc.check.Period(), time.Duration(len(svc.targets))*time.Second/maxChecksPerService)
 	}
 	for _, svc := range s.services {
 		wanted[svc.name.Namespace] += perSecond(svc, least(svc))
@@ -156,7 +170,7 @@ func (s *schedule) setPeriods(now time.Time) {
 	for _, n := range wanted {
 		all = append(all, n)
 	}
-	most := share.Part(precision*MaxChecks, all)
+	most := share.Part(precision*meanChecks, all)
 	for _, svc := range s.services {
 		period := least(svc)
 		if n := wanted[svc.name.Namespace]; n > most {
@@ -218,7 +232,7 @@ func (s *schedule) done(now time.Time, t *target, reply probe.Reply) {
 		t.due = now
 	}
 	heap.Push(&s.queue, t)
-	if t.unsent = reply == probe.NotSent; t.unsent {
+	if s.setUnsent(t, reply == probe.NotSent); t.unsent {
 		return
 	}
 	if reply == probe.Accepted {
@@ -269,14 +283,10 @@ type Summary struct {
 	PeriodSeconds float64 `json:"periodSeconds,omitempty"`
 }
 
-func (s *schedule) summary() (all Summary) {
+func (s *schedule) summary() Summary {
+	all := Summary{Unsent: s.unsent}
 	for _, svc := range s.services {
 		all.Endpoints += len(svc.targets)
-		for _, t := range svc.targets {
-			if t.unsent {
-				all.Unsent++
-			}
-		}
 		if svc.period > svc.check.Period() {
 			all.Slowed += len(svc.targets)
 			all.PeriodSeconds = max(all.PeriodSeconds, svc.period.Seconds())
