@@ -21,6 +21,14 @@ type HealthCheck struct {
 // DefaultHealthCheck returns a HealthCheck with the defaults of Kubernetes.
 func DefaultHealthCheck() HealthCheck { return HealthCheck{10, 1, 3, 1} }
 
+// Equal reports whether two checks are the same, or both nil.
+func (c *HealthCheck) Equal(o *HealthCheck) bool {
+	if c == nil || o == nil {
+		return c == o
+	}
+	return *c == *o
+}
+
 // Period returns the time between checks of an endpoint.
 func (c HealthCheck) Period() time.Duration { return time.Duration(c.PeriodSeconds) * time.Second }
 
