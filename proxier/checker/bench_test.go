@@ -31,7 +31,8 @@ func BenchmarkChecks(b *testing.B) {
 			for i := range 2000 {
 				var all []netip.AddrPort
 				for j := range 10 {
-					all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(j), byte(i >> 8), byte(i)}), 80))
+					addr := netip.AddrFrom4([4]byte{10, byte(j), byte(i >> 8), byte(i)})
+					all = append(all, netip.AddrPortFrom(addr, 80))
 				}
 				c.schedule.set(portOf(fmt.Sprintf("ns%d/web%d", i%20, i)), &check, all)
 			}

@@ -254,8 +254,8 @@ func (c *Checker) replied(t *target, r probe.Reply) {
 	c.wake()
 }
 
-// apply passes unhealthy endpoints to the tables. It returns false if a table is
-// busy, which gets them with a later act.
+// apply passes unhealthy endpoints to the tables. It returns false if a table
+// is busy, which gets them with a later act.
 func (c *Checker) apply(ctx context.Context) (all bool) {
 	busy := make(map[nft.Family]bool)
 	for port := range c.schedule.changed {

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/metric"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 	"github.com/nftproxy/nftproxy/test/must"
 )
 
@@ -95,6 +96,7 @@ func TestObserve(t *testing.T) {
 // No check is sent to the cluster's infrastructure, whichever manifest names
 // it.
 func TestInfrastructure(t *testing.T) {
+	nstest.Enter(t)
 	c := newTestChecker(t)
 	check := cluster.DefaultHealthCheck()
 	forbidden := []string{"10.96.0.1:80", "127.0.0.1:80", "169.254.169.254:80", "192.0.2.1:30080"}
@@ -121,6 +123,7 @@ func counted(tb testing.TB, c *Checker, result string) float64 {
 
 // A table that is busy gets unhealthy endpoints later. Its checks are not sent.
 func TestBusy(t *testing.T) {
+	nstest.Enter(t)
 	c := newTestChecker(t)
 	query, busy := c.config.Query, true
 	c.config.Query = func(ctx context.Context, f nft.Family, ask func(*table.Table) error) error {

@@ -77,7 +77,8 @@ func (e *ejectionEvents) compare(key portKey, plan *ruleset.Plan) {
 	if open != "" && open != e.open[key] {
 		e.record(plan, cluster.ReasonNotEjected, open)
 	} else {
-		e.recordBegun(plan, begun)
+		e.recordBegun(plan, begun, false, "clients got no answer")
+		e.recordBegun(plan, begun, true, "health checks failed")
 	}
 	if len(ended) > 0 && open == "" {
 		e.record(plan, cluster.ReasonReturned, fmt.Sprintf("%s of service port %s: new connections from node %s again",
@@ -93,27 +94,26 @@ func (e *ejectionEvents) whyOpen(plan *ruleset.Plan) string {
 	case plan.Ejected == nil:
 		return ""
 	case plan.Ejected.NoneHealthy:
-		return fmt.Sprintf("No endpoint of service port %s passes the health checks of node %s. Those that failed last "+
-			"get new connections", plan.Name(), e.node)
+		return fmt.Sprintf("No endpoint of service port %s passes the health checks of node %s. Those that failed "+
+			"last get new connections", plan.Name(), e.node)
 	case plan.Ejected.Open:
-		return fmt.Sprintf("More than half of the endpoints of service port %s do not answer clients on node %s, whose "+
-			"own network is suspected. All of them get new connections", plan.Name(), e.node)
+		return fmt.Sprintf("More than half of the endpoints of service port %s do not answer clients on node %s, "+
+			"whose own network is suspected. All of them get new connections", plan.Name(), e.node)
 	}
 	return ""
 }
 
-// recordBegun records the ejections that began, by their reasons.
-func (e *ejectionEvents) recordBegun(plan *ruleset.Plan, begun []cluster.Ejection) {
-	for _, unhealthy := range []bool{false, true} {
-		why := "clients got no answer"
-		if unhealthy {
-			why = "health checks failed"
+// recordBegun records the ejections that began for a reason.
+func (e *ejectionEvents) recordBegun(plan *ruleset.Plan, begun []cluster.Ejection, unhealthy bool, why string) {
+	var all []netip.AddrPort
+	for _, one := range begun {
+		if one.Unhealthy() == unhealthy {
+			all = append(all, one.Endpoint)
 		}
-		all := slices.DeleteFunc(slices.Clone(begun), func(one cluster.Ejection) bool { return one.Unhealthy() != unhealthy })
-		if len(all) > 0 {
-			e.record(plan, cluster.ReasonEjected, fmt.Sprintf("%s of service port %s: no new connections from node %s, "+
-				"because %s", endpoints(all), plan.Name(), e.node, why))
-		}
+	}
+	if len(all) > 0 {
+		e.record(plan, cluster.ReasonEjected, fmt.Sprintf("%s of service port %s: no new connections from node %s, "+
+			"because %s", list(all), plan.Name(), e.node, why))
 	}
 }
 
@@ -130,14 +130,6 @@ func (e *ejectionEvents) remember(key portKey, ejected []netip.AddrPort, open st
 
 func (e *ejectionEvents) record(plan *ruleset.Plan, reason, note string) {
 	e.events.Record(cluster.NewEvent(plan.Service, reason, note))
-}
-
-func endpoints(all []cluster.Ejection) string {
-	var addrs []netip.AddrPort
-	for _, one := range all {
-		addrs = append(addrs, one.Endpoint)
-	}
-	return list(addrs)
 }
 
 // list returns the first endpoints of a list, for an event.

@@ -163,6 +163,9 @@ func (p *Plan) eject(in *PlanInput, forCluster, forLocal []Target) (leftCluster,
 // leaveUnhealthy removes the endpoints from Serving that are in no list because
 // they are unhealthy: attempts to connect to them end.
 func (p *Plan) leaveUnhealthy() {
+	if p.Ejected == nil {
+		return
+	}
 	out := make(map[netip.AddrPort]struct{})
 	for _, e := range p.Ejected.All() {
 		if e.Unhealthy() {

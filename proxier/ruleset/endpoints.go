@@ -228,8 +228,8 @@ type EndpointUse struct {
 	// Local does not use the endpoint, "" if it does.
 	Cluster Unused `json:"cluster"`
 	Local   Unused `json:"local"`
-	// Ejection is not nil if one of them is UnusedEjected, or if the endpoint is
-	// unhealthy, although it may be used.
+	// Ejection is not nil if one of them is UnusedEjected, or if the endpoint
+	// is unhealthy, although it may be used.
 	Ejection *cluster.Ejection `json:"ejection,omitempty"`
 }
 
@@ -273,9 +273,11 @@ func EndpointUses(f nft.Family, in *PlanInput) []EndpointUse {
 // not used because of it, nil for others.
 func (in *PlanInput) ejection(u *EndpointUse) *cluster.Ejection {
 	at := netip.AddrPortFrom(u.Addr, u.Port)
-	i := slices.IndexFunc(in.Ejections, func(e cluster.Ejection) bool { return e.Endpoint == at })
+	i, found := slices.BinarySearchFunc(in.Ejections, at, func(e cluster.Ejection, at netip.AddrPort) int {
+		return e.Endpoint.Compare(at)
+	})
 	unused := u.Cluster == UnusedEjected || u.Local == UnusedEjected
-	if i < 0 || !unused && !in.Ejections[i].Unhealthy() {
+	if !found || !unused && !in.Ejections[i].Unhealthy() {
 		return nil
 	}
 	return &in.Ejections[i]

@@ -104,8 +104,8 @@ func (t *Table) IsInfrastructure(at netip.AddrPort) bool {
 type Usable struct {
 	Service        *cluster.Service
 	Cluster, Local []netip.AddrPort
-	// Ejected are the endpoints whose ejections are known, sorted, without those
-	// that are unhealthy.
+	// Ejected are the endpoints whose ejections are known, sorted, without
+	// those that are unhealthy.
 	Ejected []netip.AddrPort
 }
 

@@ -20,8 +20,8 @@ const (
 	// AnnotationEject, with the value "false", makes new connections not avoid
 	// endpoints of a Service that do not answer.
 	AnnotationEject = "nftproxy.io/eject"
-	// AnnotationHealthCheck is tcp, followed by fields of a cluster.HealthCheck:
-	// this node checks the endpoints of a Service.
+	// AnnotationHealthCheck is tcp, followed by fields of a
+	// cluster.HealthCheck: this node checks the endpoints of a Service.
 	AnnotationHealthCheck = "nftproxy.io/health-check"
 	// AnnotationRetry is true or false: whether connections to a Service draw
 	// another endpoint if they get no answer.

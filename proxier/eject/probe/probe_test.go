@@ -76,6 +76,21 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// A probe for which the process has no descriptor is not sent.
+func TestDescriptors(t *testing.T) {
+	nstest.Enter(t)
+	addNetwork(t)
+	var limit unix.Rlimit
+	must.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	must.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: limit.Max}))
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	Ask(netip.MustParseAddrPort("192.0.2.1:80"), eject.ProbeTimeout, func(r Reply) {
+		if r != NotSent {
+			t.Errorf("got %s", r)
+		}
+	})
+}
+
 // A server accepts no connection of a probe, with a queue of half-open
 // connections and with SYN cookies. It accepts connections in their order, so
 // all probes precede the client.

@@ -41,8 +41,8 @@ func checkDeadEndpoints(_ context.Context, n *node) Finding {
 	case ejected > 0:
 		return warn(fmt.Sprintf("%d endpoints are ejected: they answer neither clients nor this node, or fail health "+
 			"checks", ejected),
-			"check the pod of the endpoint, or its server, and its node; if it answers from other nodes, check the route between both "+
-				"nodes, and network policies that drop packets of nodes").with(details...)
+			"check the pod of the endpoint, or its server, and its node; if it answers from other nodes, check the "+
+				"route between both nodes, and network policies that drop packets of nodes").with(details...)
 	}
 	return ok("no endpoint is ejected")
 }
