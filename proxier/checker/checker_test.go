@@ -2,11 +2,13 @@ package checker
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	"github.com/vishvananda/netlink"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -17,6 +19,10 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 	"github.com/nftproxy/nftproxy/test/must"
 )
+
+// quick is a check with an effect after a second. It waits for as long as
+// possible.
+var quick = cluster.HealthCheck{PeriodSeconds: 1, TimeoutSeconds: 3, FailureThreshold: 1, SuccessThreshold: 1}
 
 // newTestChecker returns a Checker with a table that has a Service at
 // 10.96.0.1:80 and NodePort 30080 of the node 192.0.2.1.
@@ -30,7 +36,7 @@ func newTestChecker(tb testing.TB) *Checker {
 	t.SetService(&cluster.Service{
 		Name: cluster.ServiceName{Namespace: "shop", Name: "web"}, Families: []nft.Family{nft.IPv4},
 		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
-		Ports:      []cluster.ServicePort{{Protocol: cluster.TCP, Port: 80, NodePort: 30080}},
+		Ports:      []cluster.ServicePort{{Protocol: cluster.TCP, Port: 80, NodePort: 30080}}, HealthCheck: &quick,
 	})
 	return New(Config{
 		Query: func(_ context.Context, _ nft.Family, ask func(*table.Table) error) error { return ask(t) },
@@ -119,6 +125,37 @@ func counted(tb testing.TB, c *Checker, result string) float64 {
 	var m dto.Metric
 	must.NoError(tb, c.checks.WithLabelValues(result).Write(&m))
 	return m.GetCounter().GetValue()
+}
+
+// An endpoint that refuses connections is unhealthy until it accepts some. The
+// table gets both.
+func TestRun(t *testing.T) {
+	nstest.Enter(t)
+	lo, err := netlink.LinkByName("lo")
+	must.NoError(t, err)
+	must.NoError(t, netlink.LinkSetUp(lo))
+	must.NoError(t, netlink.AddrAdd(lo, &netlink.Addr{IPNet: ipNet("192.0.2.77/32")}))
+	c := newTestChecker(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var listener net.Listener
+	c.config.Sync = func(nft.Family) {
+		if listener != nil {
+			cancel()
+			return
+		}
+		listener, err = net.Listen("tcp4", "192.0.2.77:80")
+		must.NoError(t, err)
+		must.Close(t, listener)
+	}
+	c.Observe(commit(nil, plan(&quick, cluster.TCP, "192.0.2.77:80")))
+	c.Run(ctx)
+	if listener == nil {
+		t.Fatal("the endpoint was not unhealthy")
+	}
+	if all := c.schedule.unhealthy(portOf("shop/web")); len(all) > 0 {
+		t.Errorf("the endpoint is still unhealthy: %v", all)
+	}
 }
 
 // A table that is busy gets unhealthy endpoints later. Its checks are not sent.
