@@ -57,6 +57,22 @@ func L4Proto() Expr {
 	}
 }
 
+// OriginalDaddr yields `ct original ip daddr` or `ct original ip6 daddr`: the
+// destination of the connection before its translation.
+func OriginalDaddr(f Family) Expr {
+	return original(TypeAddr(f), ofFamily(f, expr.CtKeyDSTIP, expr.CtKeyDSTIP6))
+}
+
+// OriginalDport yields `ct original proto-dst`: the destination port of the
+// connection before its translation.
+func OriginalDport() Expr { return original(TypeInetService, expr.CtKeyPROTODST) }
+
+func original(t Type, key expr.CtKey) Expr {
+	return Expr{typ: t, load: func(reg uint32) expr.Any {
+		return &expr.Ct{Key: key, Register: reg, Direction: expr.CtDirOriginal}
+	}}
+}
+
 // Priority yields `meta priority`: the priority of the packet, for which nft
 // writes a class of traffic control.
 func Priority() Expr {

@@ -130,6 +130,12 @@ func CtStatusDNAT() Statement {
 	return matchBits(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}, ipsDstNAT)
 }
 
+// CtDirectionReply yields `ct direction reply`: the packet answers packets of
+// the client.
+func CtDirectionReply() Statement {
+	return Statement{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg1}, compare(expr.CmpOpEq, []byte{expr.CtDirReply})}
+}
+
 // CtStateNew yields `ct state new`: the packet begins a connection.
 func CtStateNew() Statement { return ctState(expr.CtStateBitNEW) }
 
@@ -176,6 +182,15 @@ func TCPHasSyn() Statement { return tcpFlags(FlagSYN, expr.CmpOpNeq, 0) }
 // TCPHasReset yields `tcp flags rst`: the packet refuses or ends a TCP
 // connection.
 func TCPHasReset() Statement { return tcpFlags(FlagRST, expr.CmpOpNeq, 0) }
+
+// TCPRefuses yields `tcp flags rst,ack / rst,ack tcp sequence 0`: the packet
+// refuses a TCP connection. A reset of an established connection has the
+// sequence number that the receiver expects.
+func TCPRefuses() Statement {
+	const flags = FlagRST | FlagACK
+	return append(tcpFlags(flags, expr.CmpOpEq, flags),
+		notation.TCPSequence.Load(reg1), compare(expr.CmpOpEq, make([]byte, notation.TCPSequence.Type.Size())))
+}
 
 func tcpFlags(mask byte, op expr.CmpOp, flags byte) Statement {
 	return append(MatchL4Proto(unix.IPPROTO_TCP), notation.TCPFlags.Load(reg1),

@@ -16,6 +16,10 @@ func statementRules(f nft.Family) ([]nft.Rule, []*nft.Set) {
 	rule := nft.NewRule
 	addrs, sources, clients := addrSet(f, "addrs"), sourceSet(f, "sources"), clientSet(f, "clients")
 	endpoints := endpointMap(f)
+	counted := &nft.Set{
+		Name: "counted", Dynamic: true, Counts: true,
+		Key: nft.Types(nft.TypeAddr(f), nft.TypeInetService, nft.TypeAddr(f), nft.TypeInetService),
+	}
 	services := &nft.Set{Name: "services", Key: serviceType(f)}
 	verdicts := &nft.Set{Name: "verdicts", Key: serviceType(f), Verdicts: true}
 	vip, client := serviceKey(f), []nft.Expr{nft.Saddr(f), nft.Priority()}
@@ -42,6 +46,9 @@ func statementRules(f nft.Family) ([]nft.Rule, []*nft.Set) {
 		rule(nft.DaddrNotLocal(), nft.Drop()),
 		rule(nft.CtStatusDNAT(), nft.Drop()),
 		rule(nft.CtStateNew(), nft.Drop()),
+		rule(nft.CtDirectionReply(), nft.Drop()),
+		rule(nft.TCPRefuses(), nft.Update(counted, time.Minute,
+			nft.Saddr(f), nft.ThSport(), nft.OriginalDaddr(f), nft.OriginalDport())),
 		rule(nft.MatchL4Proto(tcp)),
 		rule(nft.MatchL4Proto(udp)),
 		rule(nft.MatchL4Proto(sctp)),
@@ -82,7 +89,7 @@ func statementRules(f nft.Family) ([]nft.Rule, []*nft.Set) {
 			rule(nft.Within(nft.Daddr(f), p)), rule(nft.NotWithin(nft.Daddr(f), p)))
 	}
 	return append(rules, rule(nft.MatchL4Proto(udp), nft.DNAT(endpointAddr(f)))),
-		[]*nft.Set{addrs, services, sources, clients, verdicts, endpoints}
+		[]*nft.Set{addrs, services, sources, clients, counted, verdicts, endpoints}
 }
 
 // prefixes returns prefixes whose lengths are at byte boundaries and between

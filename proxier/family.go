@@ -43,6 +43,7 @@ type family struct {
 	health  *health
 	wake    chan struct{}
 	queries chan func() // the loop runs them between syncs
+	written writtenPorts
 	// triggers are the times of changes that no sync has made effective yet.
 	triggers  []time.Time
 	lastSync  atomic.Pointer[SyncStatus]  // nil before the first
@@ -101,11 +102,14 @@ func signal(to chan<- struct{}) {
 func (all *families) observe(of nft.Family, e table.Event) {
 	f := all.of(of)
 	f.followers.Observe(of, e)
-	if c, ok := e.(*table.Commit); ok && f.checker != nil {
-		f.checker.Observe(c)
-	}
-	if r, ok := e.(keep.SyncResult); ok {
-		f.ended(r)
+	switch e := e.(type) {
+	case *table.Commit:
+		f.written.add(e)
+		if f.checker != nil {
+			f.checker.Observe(e)
+		}
+	case keep.SyncResult:
+		f.ended(e)
 	}
 }
 

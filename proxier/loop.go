@@ -1,12 +1,16 @@
 package proxier
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // Periods of SyncLoop that are not configurable.
@@ -144,8 +148,30 @@ func (l *syncLoop) log(what string, elapsed time.Duration) {
 		klog.V(4).InfoS(what+" complete", "ipFamily", l.name(), "elapsed", elapsed)
 		return
 	}
-	klog.V(2).InfoS(what+" complete", "ipFamily", l.name(), "elapsed", elapsed, "othersSinceLastLogged", l.quiet)
-	l.logged, l.quiet = time.Now(), 0
+	klog.V(2).InfoS(what+" complete", "ipFamily", l.name(), "elapsed", elapsed, "servicePorts", l.written.names,
+		"changes", l.written.changes, "othersSinceLastLogged", l.quiet)
+	l.logged, l.quiet, l.written = time.Now(), 0, writtenPorts{}
+}
+
+// writtenPorts are the service ports that were written since a line was logged:
+// a few names, and the number of changes.
+type writtenPorts struct {
+	names   []string
+	changes int
+}
+
+func (w *writtenPorts) add(c *table.Commit) {
+	const maxNames = 5
+	w.changes += len(c.Changes)
+	for _, change := range c.Changes {
+		if c.Whole || len(w.names) == maxNames {
+			break // a list of all is of no use
+		}
+		plan := cmp.Or(change.After, change.Before)
+		if name := plan.Service.Name.WithPort(plan.Port.Name); !slices.Contains(w.names, name) {
+			w.names = append(w.names, name)
+		}
+	}
 }
 
 // check checks the table. If a repair fails, the next sync tries again.

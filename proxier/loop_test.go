@@ -3,6 +3,7 @@ package proxier
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
@@ -148,4 +150,28 @@ func TestDeferredChanges(t *testing.T) {
 		time.Sleep(pollPeriod)
 	}
 	t.Errorf("chain %s was not written", last)
+}
+
+// The log names a few of the service ports that syncs wrote.
+func TestWrittenPorts(t *testing.T) {
+	commit := func(whole bool, names ...string) *table.Commit {
+		c := &table.Commit{Whole: whole}
+		for i, name := range names {
+			plan := &ruleset.Plan{Service: tabletest.Service(name, "10.96.0.1", nil)}
+			change := table.PortChange{After: plan}
+			if i%2 == 1 {
+				change = table.PortChange{Before: plan}
+			}
+			c.Changes = append(c.Changes, change)
+		}
+		return c
+	}
+	var w writtenPorts
+	w.add(commit(true, "start"))
+	w.add(commit(false, "a", "b"))
+	w.add(commit(false, "a", "c", "d", "e", "f", "g"))
+	want := []string{"ns/a", "ns/b", "ns/c", "ns/d", "ns/e"}
+	if w.changes != 9 || !slices.Equal(w.names, want) {
+		t.Errorf("got %d changes, names %q, want 9, %q", w.changes, w.names, want)
+	}
 }

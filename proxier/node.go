@@ -112,7 +112,7 @@ func (t *nodeTracker) logMissing() {
 // configuration or the Node object does not cover.
 func (c *Config) familyGaps(n *cluster.Node) (gaps []string) {
 	byCIDR := c.Rules.DetectLocal.Mode == ruleset.DetectLocalClusterCIDR
-	if byCIDR && len(c.Rules.DetectLocal.ClusterCIDRs) == 0 {
+	if byCIDR && len(c.Rules.DetectLocal.ClusterCIDRs) == 0 && !c.NodeOptional { // a plain machine has no pods
 		gaps = append(gaps, "no clusterCIDR is configured: traffic of pods is not recognized, "+
 			"and traffic from outside to ClusterIPs is not masqueraded")
 	}

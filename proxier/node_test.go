@@ -32,6 +32,12 @@ func TestFamilyGaps(t *testing.T) {
 			t.Errorf("%v: got %q, want %d gaps", tt, got, tt.want)
 		}
 	}
+	plain := Config{NodeOptional: true, Rules: ruleset.Config{
+		DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR},
+	}}
+	if got := plain.familyGaps(&cluster.Node{}); len(got) > 0 {
+		t.Errorf("a machine without a cluster: got %q", got)
+	}
 	byNode := Config{Rules: ruleset.Config{DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalNodeCIDR}}}
 	node := &cluster.Node{IPs: []netip.Addr{ipv4, ipv6}, PodCIDRs: []netip.Prefix{cidr6}}
 	if got := byNode.familyGaps(node); len(got) != 1 {

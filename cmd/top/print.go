@@ -37,6 +37,9 @@ func (l Layout) Print(w io.Writer, s *Snapshot) {
 	if hidden := s.Selected - len(s.ServicePorts); hidden > 0 && !l.Nodes {
 		lines = append(lines, fmt.Sprintf("%d more service ports", hidden))
 	}
+	if s.RefusalsUnknown != "" {
+		lines = append(lines, "REFUSED/S is unknown: "+s.RefusalsUnknown)
+	}
 	if l.Height > 0 && len(lines) > l.Height {
 		lines = append(lines[:l.Height-1], fmt.Sprintf("… %d more lines", len(lines)-l.Height+1))
 	}
@@ -72,31 +75,42 @@ func (l Layout) rows(s *Snapshot) (names, cells []string) {
 		return name + "\t"
 	}
 	add := func(name, cell string) { names, cells = append(names, name), append(cells, cell) }
-	add("SERVICE PORT", node("NODE")+"CONNECTIONS\tNEW/S\tREPLIES/S\tUNANSWERED\tCHANGED\tEJECTED")
+	add("SERVICE PORT", node("NODE")+"CONNECTIONS\tNEW/S\tREPLIES/S\t"+
+		s.refused("REFUSED/S")+"UNANSWERED\tCHANGED\tEJECTED")
 	for i := range s.ServicePorts {
 		p := &s.ServicePorts[i]
 		ejected := "-"
 		if p.Ejected > 0 {
 			ejected = fmt.Sprint(p.Ejected)
 		}
-		add(p.Name, node(p.Node)+p.cells(s.Time)+ejected)
+		add(p.Name, node(p.Node)+s.cells(&p.Counts)+ejected)
 		for _, e := range p.Endpoints {
 			if ejected = "-"; e.Ejected > 0 {
 				ejected = "yes"
 			}
-			add("  "+e.Address.String(), node(p.Node)+e.cells(s.Time)+ejected)
+			add("  "+e.Address.String(), node(p.Node)+s.cells(&e.Counts)+ejected)
 		}
 	}
 	return names, cells
 }
 
 // cells returns the columns of numbers.
-func (c *Counts) cells(now time.Time) string {
+func (s *Snapshot) cells(c *Counts) string {
 	changed := "-"
 	if !c.Changed.IsZero() {
-		changed = age(now.Sub(c.Changed)) + " ago"
+		changed = age(s.Time.Sub(c.Changed)) + " ago"
 	}
-	return fmt.Sprintf("%d\t%.1f\t%.1f\t%d\t%s\t", c.Connections, c.New, c.Replies, c.Unanswered, changed)
+	return fmt.Sprintf("%d\t%.1f\t%.1f\t%s%d\t%s\t",
+		c.Connections, c.New, c.Replies, s.refused(fmt.Sprintf("%.1f", c.Refused)), c.Unanswered, changed)
+}
+
+// refused returns the cell of a column that is there only if a connection was
+// refused.
+func (s *Snapshot) refused(cell string) string {
+	if s.Total.Refused == 0 {
+		return ""
+	}
+	return cell + "\t"
 }
 
 // age returns a duration in its largest unit.

@@ -29,6 +29,8 @@ type Snapshot struct {
 	// because there are too many frontends and endpoints.
 	Others  int `json:"otherConnections"`
 	LeftOut int `json:"leftOut,omitempty"`
+	// RefusalsUnknown is the reason why refused connections are not counted.
+	RefusalsUnknown string `json:"refusalsUnknown,omitempty"`
 }
 
 // ServicePort is the connections to a service port.
@@ -52,7 +54,10 @@ type Counts struct {
 	Connections int     `json:"connections"`
 	New         float64 `json:"newPerSecond"`
 	Replies     float64 `json:"repliesPerSecond"` // connections that got their first answer
-	Unanswered  int     `json:"unanswered"`
+	// Refused are TCP connections that endpoints refused. Connection tracking
+	// keeps no entry of them.
+	Refused    float64 `json:"refusedPerSecond"`
+	Unanswered int     `json:"unanswered"`
 	// Changed is the time of the last change that the history has.
 	Changed time.Time `json:"lastChange,omitzero"`
 	// Ejected is the number of endpoints that are ejected: 0 or 1 for an
@@ -65,6 +70,7 @@ func (c *Counts) Add(o Counts) {
 	c.Connections += o.Connections
 	c.New += o.New
 	c.Replies += o.Replies
+	c.Refused += o.Refused
 	c.Unanswered += o.Unanswered
 	c.Ejected += o.Ejected
 	c.Touch(o.Changed)
@@ -80,7 +86,7 @@ func (c *Counts) Touch(at time.Time) {
 // Keys are the keys by which service ports and endpoints can be sorted. Sort
 // puts large numbers and late changes first.
 func Keys() []string {
-	return []string{"connections", "new", "replies", "unanswered", "changed", "ejected", "name"}
+	return []string{"connections", "new", "replies", "refused", "unanswered", "changed", "ejected", "name"}
 }
 
 // compare compares numbers by a key, 0 if the key is the name.
@@ -92,6 +98,8 @@ func (c *Counts) compare(o *Counts, key string) int {
 		return cmp.Compare(o.New, c.New)
 	case "replies":
 		return cmp.Compare(o.Replies, c.Replies)
+	case "refused":
+		return cmp.Compare(o.Refused, c.Refused)
 	case "unanswered":
 		return cmp.Compare(o.Unanswered, c.Unanswered)
 	case "changed":
@@ -126,6 +134,7 @@ func Merge(nodes map[string]*Snapshot) *Snapshot {
 		m.Sorted = s.Sorted
 		m.Total.Add(s.Total)
 		m.Others += s.Others
+		m.RefusalsUnknown = cmp.Or(m.RefusalsUnknown, s.RefusalsUnknown)
 		for _, p := range s.ServicePorts {
 			p.Node = node
 			names[p.Name] = true
@@ -141,6 +150,9 @@ func Merge(nodes map[string]*Snapshot) *Snapshot {
 func (s *Snapshot) Summary() string {
 	text := fmt.Sprintf("service ports: %d, connections: %d, new/s: %.1f, replies/s: %.1f, unanswered: %d",
 		s.Selected, s.Total.Connections, s.Total.New, s.Total.Replies, s.Total.Unanswered)
+	if s.Total.Refused > 0 {
+		text += fmt.Sprintf(", refused/s: %.1f", s.Total.Refused)
+	}
 	if s.Total.Ejected > 0 {
 		text += fmt.Sprintf(", ejected: %d", s.Total.Ejected)
 	}

@@ -64,12 +64,32 @@ SERVICE PORT      CONNECTIONS
 	}
 }
 
+// A column has refusals if there are any. If they are not counted, a line says
+// why.
+func TestPrintRefusals(t *testing.T) {
+	s := sample()
+	s.ServicePorts = s.ServicePorts[1:]
+	s.Total.Ejected, s.Others = 0, 0
+	s.ServicePorts[0].Refused, s.Total.Refused, s.RefusalsUnknown = 2.5, 2.5, "on one node"
+	var b bytes.Buffer
+	Layout{Nodes: true}.Print(&b, s)
+	const want = `
+12:00:07  service ports: 3, connections: 1210, new/s: 33.3, replies/s: 31.3, unanswered: 3, refused/s: 2.5
+SERVICE PORT  NODE  CONNECTIONS  NEW/S  REPLIES/S  REFUSED/S  UNANSWERED  CHANGED  EJECTED
+shop/db             7            20.0   20.0       2.5        0           3h ago   -
+REFUSED/S is unknown: on one node
+`
+	if got := "\n" + b.String(); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
 func TestSort(t *testing.T) {
 	for key, want := range map[string]string{
 		"connections": "warehouse/inventory:http shop/db", "new": "shop/db warehouse/inventory:http",
-		"replies": "shop/db warehouse/inventory:http", "unanswered": "warehouse/inventory:http shop/db",
-		"changed": "warehouse/inventory:http shop/db", "ejected": "warehouse/inventory:http shop/db",
-		"name": "shop/db warehouse/inventory:http",
+		"replies": "shop/db warehouse/inventory:http", "refused": "shop/db warehouse/inventory:http",
+		"unanswered": "warehouse/inventory:http shop/db", "changed": "warehouse/inventory:http shop/db",
+		"ejected": "warehouse/inventory:http shop/db", "name": "shop/db warehouse/inventory:http",
 	} {
 		s := sample()
 		Sort(s.ServicePorts, key)
@@ -81,7 +101,7 @@ func TestSort(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", key, got, want)
 		}
 	}
-	if got := len(Keys()); got != 7 {
+	if got := len(Keys()); got != 8 {
 		t.Errorf("got %d keys, want those of this test", got)
 	}
 }

@@ -23,10 +23,11 @@ var (
 	Sport  = Header{"th sport", expr.PayloadBaseTransportHeader, 0, TypeInetService}
 	Dport  = Header{"th dport", expr.PayloadBaseTransportHeader, 2, TypeInetService}
 
-	TCPFlags = Header{"tcp flags", expr.PayloadBaseTransportHeader, 13, typeTCPFlags}
+	TCPSequence = Header{"tcp sequence", expr.PayloadBaseTransportHeader, 4, typeSequence}
+	TCPFlags    = Header{"tcp flags", expr.PayloadBaseTransportHeader, 13, typeTCPFlags}
 )
 
-var headers = []Header{protocol, nexthdr, Saddr, Daddr, Saddr6, Daddr6, Sport, Dport, TCPFlags}
+var headers = []Header{protocol, nexthdr, Saddr, Daddr, Saddr6, Daddr6, Sport, Dport, TCPSequence, TCPFlags}
 
 // Load returns the expression that loads the field into a register.
 func (h Header) Load(register uint32) *expr.Payload {

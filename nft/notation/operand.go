@@ -128,6 +128,26 @@ var ctOperands = map[expr.CtKey]operand{
 	expr.CtKeyDIRECTION: {text: "ct direction", typ: typeDirection},
 }
 
+// directedOperands are facts about one direction of the connection.
+var directedOperands = map[expr.CtKey]operand{
+	expr.CtKeySRCIP:    {text: "ip saddr", typ: TypeIPv4Addr},
+	expr.CtKeyDSTIP:    {text: "ip daddr", typ: TypeIPv4Addr},
+	expr.CtKeySRCIP6:   {text: "ip6 saddr", typ: TypeIPv6Addr},
+	expr.CtKeyDSTIP6:   {text: "ip6 daddr", typ: TypeIPv6Addr},
+	expr.CtKeyPROTOSRC: {text: "proto-src", typ: TypeInetService},
+	expr.CtKeyPROTODST: {text: "proto-dst", typ: TypeInetService},
+}
+
+// ctOperand returns a fact about the connection.
+func ctOperand(e *expr.Ct) operand {
+	o, ok := directedOperands[e.Key]
+	if !ok {
+		return ctOperands[e.Key]
+	}
+	o.text = "ct " + typeDirection.text([]byte{byte(e.Direction)}) + " " + o.text
+	return o
+}
+
 // fibOperand returns the route to an address: `fib saddr . iif oif`.
 func fibOperand(e *expr.Fib) operand {
 	o := operand{typ: TypeInteger}

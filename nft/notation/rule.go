@@ -93,7 +93,7 @@ func (w *ruleWriter) write(e expr.Any) {
 	case *expr.Meta:
 		w.fact(metaOperands[e.Key], "meta", e.Register, e.SourceRegister)
 	case *expr.Ct:
-		w.fact(ctOperands[e.Key], "ct", e.Register, e.SourceRegister)
+		w.fact(ctOperand(e), "ct", e.Register, e.SourceRegister)
 	case *expr.Fib:
 		w.load(e.Register, fibOperand(e))
 	case *expr.Numgen:

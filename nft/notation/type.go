@@ -65,6 +65,8 @@ func protoText(b []byte) string { return nfnetlink.ProtocolName(b[0]) }
 
 func portText(b []byte) string { return strconv.Itoa(int(binary.BigEndian.Uint16(b))) }
 
+func sequenceText(b []byte) string { return strconv.FormatUint(uint64(binary.BigEndian.Uint32(b)), 10) }
+
 func integerText(b []byte) string {
 	return strconv.FormatUint(uint64(binary.NativeEndian.Uint32(b)), 10)
 }
@@ -94,6 +96,7 @@ var (
 
 	typeCtState  = bitsType(4, "invalid", "established", "related", "new", "", "", "untracked")
 	typeCtStatus = bitsType(4, "expected", "seen-reply", "assured", "confirmed", "snat", "dnat", "", "", "", "dying")
+	typeSequence = Type{size: 4, order: orderBig, text: sequenceText}
 	typeTCPFlags = bitsType(1, "fin", "syn", "rst", "psh", "ack", "urg", "ecn", "cwr")
 )
 

@@ -19,15 +19,16 @@ import (
 // flow.
 type held struct {
 	*check
-	conn *lab.Conn // nil for UDP
-	port uint16    // of UDP
+	conn *lab.Conn // nil for UDP and before the answer to an INIT
+	port uint16    // without a conn
 }
 
 // heldSteps returns the steps of clients that keep a connection or flow.
 func (s *story) heldSteps() map[string]any {
 	return map[string]any{
-		"open": s.open, "ask": s.ask, "close": s.close, "write": s.write, "reset-within": s.resetWithin,
-		"silence": s.silence, "unanswered": s.unanswered, "heartbeat": s.heartbeat,
+		"open": s.open, "begin": s.begin, "ask": s.ask, "close": s.close, "write": s.write,
+		"reset-within": s.resetWithin,
+		"silence":      s.silence, "unanswered": s.unanswered, "heartbeat": s.heartbeat,
 	}
 }
 
@@ -36,18 +37,26 @@ const firstFlowPort = 31000
 
 // open opens connections, or chooses ports for UDP flows.
 func (s *story) open(name string, args ...string) {
-	for _, k := range s.expectations(args...) {
-		h := &held{check: k, port: firstFlowPort + uint16(s.flowPorts)}
-		s.flowPorts++
-		if k.network != "udp" {
-			var result lab.Result
-			h.conn, result = lab.Open(s.t.Context(), k.origin.Namespace, k.network, k.to, lab.ProbeOptions{})
-			if h.conn == nil {
-				s.t.Fatalf("%s: got %v, want an answer", k.describe, result)
-			}
-			s.env.T.Cleanup(func() { h.conn.Close() })
+	s.begin(name, args...)
+	for _, h := range s.held[name] {
+		if h.network == "udp" || h.conn != nil {
+			continue
 		}
-		s.held[name] = append(s.held[name], h)
+		var result lab.Result
+		h.conn, result = lab.Open(s.t.Context(), h.origin.Namespace, h.network, h.to, lab.ProbeOptions{})
+		if h.conn == nil {
+			s.t.Fatalf("%s: got %v, want an answer", h.describe, result)
+		}
+		s.env.T.Cleanup(func() { h.conn.Close() })
+	}
+}
+
+// begin chooses ports for UDP flows, and for SCTP associations that have no
+// answer yet: ask repeats their INIT.
+func (s *story) begin(name string, args ...string) {
+	for _, k := range s.expectations(args...) {
+		s.held[name] = append(s.held[name], &held{check: k, port: firstFlowPort + uint16(s.flowPorts)})
+		s.flowPorts++
 	}
 }
 

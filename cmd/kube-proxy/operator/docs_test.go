@@ -4,11 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
-
-	"golang.org/x/tools/txtar"
 
 	"github.com/nftproxy/nftproxy/test/must"
 )
@@ -45,25 +42,6 @@ func TestDocs(t *testing.T) {
 				t.Errorf("%s: got\n%s\nwant %q", f.format, page, want)
 			}
 		}
-	}
-}
-
-// docs/troubleshooting.md has the output of a script.
-func TestTroubleshootingExample(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/troubleshooting.md")
-	must.NoError(t, err)
-	archive, err := txtar.ParseFile("testdata/scripts/check.txtar")
-	must.NoError(t, err)
-	i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == "problems" })
-	want := "    # nftproxy check services.d\n"
-	for line := range strings.Lines(strings.TrimSuffix(string(archive.Files[i].Data), "exit code 1\n")) {
-		if line != "\n" {
-			line = "    " + line
-		}
-		want += line
-	}
-	if !strings.Contains(string(page), want) {
-		t.Errorf("want docs/troubleshooting.md with\n%s", want)
 	}
 }
 

@@ -35,6 +35,9 @@ func newDoctor(version string) *cobra.Command {
 			config.Services = func(ctx context.Context) iter.Seq2[*table.ServiceView, error] {
 				return answer.Services.Ask(ctx, &flags.client, cluster.ServiceName{})
 			}
+			config.Endpoints = func(ctx context.Context) iter.Seq2[*answer.PortEndpoints, error] {
+				return answer.Endpoints.Ask(ctx, &flags.client, struct{}{})
+			}
 			config.Nodes = func(ctx context.Context) iter.Seq2[*answer.NodeEndpoints, error] {
 				return answer.Nodes.Ask(ctx, &flags.client, struct{}{})
 			}

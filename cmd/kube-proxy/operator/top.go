@@ -35,8 +35,9 @@ func newTop(t terminal) *cobra.Command {
 			"endpoints.\n\n" +
 			"CONNECTIONS are the entries of connection tracking that were translated to an endpoint, also of " +
 			"connections that ended a short time ago. NEW/S are those that came since the last count, and " +
-			"REPLIES/S those that got their first answer. UNANSWERED have none yet: attempts of clients, or UDP " +
-			"without answers. CHANGED is the last change that nftproxy history has. EJECTED endpoints answer " +
+			"REPLIES/S those that got their first answer. A column REFUSED/S appears while TCP connections are " +
+			"refused, by an endpoint or by a firewall in its name. UNANSWERED have none yet: attempts of clients, or " +
+			"UDP without answers. CHANGED is the last change that nftproxy history has. EJECTED endpoints answer " +
 			"nothing and get no new connections. The first line has the totals; others are connections that another " +
 			"program translated, or whose Service is gone.\n\n" +
 			"Attempts whose packets are dropped before connection tracking confirms them, such as by a rule in " +
@@ -160,19 +161,21 @@ func (f *topFlags) watchTop(cmd *cobra.Command, q answer.TopQuery) error {
 
 // watched is what snapshots have had together.
 type watched struct {
-	seconds, fresh, replies float64
-	unanswered, ejected     int // the most at a time
+	seconds, fresh, replies, refused float64
+	unanswered, ejected              int // the most at a time
 }
 
 func (w *watched) add(s *top.Snapshot) {
 	w.seconds += s.Seconds
 	w.fresh += s.Total.New * s.Seconds
 	w.replies += s.Total.Replies * s.Seconds
+	w.refused += s.Total.Refused * s.Seconds
 	w.unanswered, w.ejected = max(w.unanswered, s.Total.Unanswered), max(w.ejected, s.Total.Ejected)
 }
 
 // String returns the summary for the end.
 func (w watched) String() string {
-	return fmt.Sprintf("in %.0f s: new connections: %.0f, first answers: %.0f, at most unanswered: %d, "+
-		"at most ejected: %d", w.seconds, w.fresh, w.replies, w.unanswered, w.ejected)
+	return fmt.Sprintf("in %.0f s: new connections: %.0f, first answers: %.0f, refused: %.0f, "+
+		"at most unanswered: %d, at most ejected: %d",
+		w.seconds, w.fresh, w.replies, w.refused, w.unanswered, w.ejected)
 }

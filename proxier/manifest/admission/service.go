@@ -11,7 +11,7 @@ import (
 
 // The warnings of a Service. They are log messages.
 const (
-	warnNoClusterIP   = "Service has no clusterIP, serving its other addresses only"
+	warnNoAddress     = "Service has no clusterIP, nodePort or external address, serving nothing"
 	warnNoNodePort    = "Service has ports without a nodePort, serving no node ports for them"
 	warnNoHealthCheck = "Service has no healthCheckNodePort, serving no health check"
 	warnNoIngress     = "Service has no address in status.loadBalancer.ingress, serving no LoadBalancer IP"
@@ -49,12 +49,14 @@ func serviceWarnings(service *corev1.Service) (warnings []string) {
 	spec := &service.Spec
 	withoutNodePort := func(port corev1.ServicePort) bool { return port.NodePort == 0 }
 	hasIP := func(ingress corev1.LoadBalancerIngress) bool { return ingress.IP != "" }
+	hasNodePort := func(port corev1.ServicePort) bool { return port.NodePort > 0 }
 	hasAddress := len(spec.ExternalIPs) > 0 || slices.ContainsFunc(service.Status.LoadBalancer.Ingress, hasIP)
+	isServed := hasAddress || spec.ClusterIP != "" || slices.ContainsFunc(spec.Ports, hasNodePort)
 	for _, warning := range []struct {
 		text    string
 		applies bool
 	}{
-		{warnNoClusterIP, spec.Type != corev1.ServiceTypeExternalName && spec.ClusterIP == ""},
+		{warnNoAddress, spec.Type != corev1.ServiceTypeExternalName && !isServed},
 		{warnNoNodePort, spec.Type == corev1.ServiceTypeNodePort && slices.ContainsFunc(spec.Ports, withoutNodePort)},
 		{warnNoHealthCheck, needsHealthCheck(spec) && spec.HealthCheckNodePort == 0},
 		{warnNoIngress, spec.Type == corev1.ServiceTypeLoadBalancer && !hasAddress},

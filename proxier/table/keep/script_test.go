@@ -26,22 +26,22 @@ func TestScripts(t *testing.T) {
 			"resync":  func() error { e.forget(); return e.Resync() },
 			"check":   func() error { e.forget(); return e.Check() },
 			"rewrite": func() error { e.forget(); e.Distrust("test", "test"); return e.Sync() },
-			// checks until a repair that had to wait has written everything.
-			"check-until-rewritten": e.checkUntilRewritten,
-			"nft":                   func(words ...string) { tabletest.LoadNFT(env.T, lines(words)) },
-			"before":                func(_ string, nft ...string) { e.answers = append(e.answers, other(lines(nft))) },
-			"fail":                  func(words ...string) { e.answers = append(e.answers, e.fault(strings.Join(words, " "))...) },
-			"lose":                  func(_ ...string) { e.answers = append(e.answers, errLost) },
-			"rule":                  func(name string, wants ...string) { e.set(name, strings.Join(wants, " ")) },
-			"rules":                 func(first, last int, wants ...string) { e.setMany(first, last, strings.Join(wants, " ")) },
-			"node":                  e.setNode, "sets": e.setSets, "retry": e.setRetry,
+			"nft":     func(words ...string) { tabletest.LoadNFT(env.T, lines(words)) },
+			"before":  func(_ string, nft ...string) { e.answers = append(e.answers, other(lines(nft))) },
+			"fail":    func(words ...string) { e.answers = append(e.answers, e.fault(strings.Join(words, " "))...) },
+			"lose":    func(_ ...string) { e.answers = append(e.answers, errLost) },
+			"rule":    func(name string, wants ...string) { e.set(name, strings.Join(wants, " ")) },
+			"rules":   func(first, last int, wants ...string) { e.setMany(first, last, strings.Join(wants, " ")) },
+			"node":    e.setNode, "sets": e.setSets, "retry": e.setRetry,
 			"limit": func(args ...string) error {
 				_, err := script.SetFields(&e.limits, args)
 				return err
 			},
 			"slow":      func(kind string, d time.Duration) { e.slow[kind] = d },
 			"no-counts": func() { e.kernel.NoCounts = true },
-			"restart":   e.restart, "wanted": e.wanted,
+			// checks until a repair that had to wait has written everything.
+			"check-until-rewritten": e.checkUntilRewritten,
+			"restart":               e.restart, "wanted": e.wanted,
 		}
 		for name, answer := range e.answersByName() {
 			steps[name] = func() string { return cmp.Or(answer(), "none") + "\n" }

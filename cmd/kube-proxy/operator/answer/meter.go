@@ -21,15 +21,23 @@ const (
 	meterIdle = 5 * time.Second
 )
 
-// meter walks through connection tracking while clients ask for snapshots, and
-// otherwise does nothing and has no memory.
+// meter walks through connection tracking, and counts refusals, while clients
+// ask for snapshots. Otherwise it does nothing and has no memory.
 type meter struct {
 	counter *conntrack.Counter
+	refused *refusals
 	turn    chan struct{} // has a value while a question, or Close, uses the rest
 	idle    *time.Timer
 	began   bool // whether there was a first walk, which only finds what is not new
 	walkAt  time.Time
 	last    *measure
+}
+
+// count is the result of a walk.
+type count struct {
+	*conntrack.Count
+	refused map[conntrack.Pair]int // since the last walk
+	unknown error                  // why refusals are not known
 }
 
 // measure is a snapshot with all service ports.
@@ -50,7 +58,12 @@ func newMeter() (*meter, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &meter{counter: counter, turn: make(chan struct{}, 1)}
+	refused, err := openRefusals()
+	if err != nil {
+		counter.Close()
+		return nil, err
+	}
+	m := &meter{counter: counter, refused: refused, turn: make(chan struct{}, 1)}
 	m.idle = time.AfterFunc(meterIdle, m.forget)
 	return m, nil
 }
@@ -60,12 +73,14 @@ func (m *meter) close() {
 	m.turn <- struct{}{}
 	m.idle.Stop()
 	m.counter.Close()
+	m.refused.close()
 }
 
 func (m *meter) forget() {
 	select {
 	case m.turn <- struct{}{}:
 		m.counter.Forget()
+		m.refused.end()
 		m.began, m.last = false, nil
 		<-m.turn
 	default: // a question will set the timer again
@@ -75,7 +90,7 @@ func (m *meter) forget() {
 // next returns the snapshot of the next walk. All clients that wait for it get
 // the same. name makes it of the result of a walk.
 func (m *meter) next(
-	ctx context.Context, name func(context.Context, *conntrack.Count) (*measure, error),
+	ctx context.Context, name func(context.Context, *count) (*measure, error),
 ) (*measure, error) {
 	asked := time.Now()
 	select {
@@ -92,7 +107,8 @@ func (m *meter) next(
 	}
 	if !m.began {
 		m.last = nil
-		if err := m.walk(ctx, func(*conntrack.Count) error { return nil }); err != nil {
+		m.refused.begin()
+		if err := m.walk(ctx, func(*count) error { return nil }); err != nil {
 			return nil, err
 		}
 		m.began = true
@@ -104,7 +120,7 @@ func (m *meter) next(
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	err := m.walk(ctx, func(n *conntrack.Count) (err error) {
+	err := m.walk(ctx, func(n *count) (err error) {
 		m.last, err = name(ctx, n)
 		return err
 	})
@@ -113,12 +129,13 @@ func (m *meter) next(
 
 // walk counts, and sets the time of the next walk. The cost of use belongs to
 // it.
-func (m *meter) walk(ctx context.Context, use func(*conntrack.Count) error) error {
+func (m *meter) walk(ctx context.Context, use func(*count) error) error {
 	began := time.Now()
 	cost, err := keep.ThreadTimeOf(func() error {
 		n, err := m.counter.Count(ctx)
 		if err == nil {
-			err = use(n)
+			refused := m.refused.count()
+			err = use(&count{Count: n, refused: refused, unknown: m.refused.err})
 		}
 		return err
 	})

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -22,7 +21,7 @@ func TestMeter(t *testing.T) {
 	}
 	t.Cleanup(m.close)
 	var walks atomic.Int32
-	name := func(_ context.Context, n *conntrack.Count) (*measure, error) {
+	name := func(_ context.Context, n *count) (*measure, error) {
 		walks.Add(1)
 		s := new(measure)
 		s.Time, s.Seconds = n.Time, n.Since.Seconds()

@@ -40,11 +40,20 @@ const (
 	endpointsPerQuery = 1024
 )
 
-// services answers the question in the order of the names. If a family does not
-// answer, the answers of the other one come before the error.
-func (a *Answers) services(
-	ctx context.Context, q cluster.ServiceName, yield func(*table.ServiceView) error,
-) error {
+// services answers the question.
+func (a *Answers) services(ctx context.Context, q cluster.ServiceName, yield func(*table.ServiceView) error) error {
+	return a.views(ctx, q, func(s *table.ServiceView) error {
+		if q.Name == "" {
+			omitDetails(s)
+		}
+		return yield(s)
+	})
+}
+
+// views calls yield for the Services that a query selects, in the order of
+// their names. If a family does not answer, the answers of the other one come
+// before the error.
+func (a *Answers) views(ctx context.Context, q cluster.ServiceName, yield func(*table.ServiceView) error) error {
 	if err := a.checkListed(); err != nil {
 		return err
 	}
@@ -64,7 +73,7 @@ func (a *Answers) services(
 		}
 		n := len(slices.MinFunc(pages, func(a, b []table.ServiceView) int { return len(a) - len(b) }))
 		for i := range n {
-			if err := yieldService(pages, i, q.Name != "", yield); err != nil {
+			if err := yieldService(pages, i, yield); err != nil {
 				return err
 			}
 		}
@@ -75,7 +84,7 @@ func (a *Answers) services(
 
 // yieldService calls yield for Service i of the pages of all families, unless
 // it was deleted meanwhile.
-func yieldService(pages [][]table.ServiceView, i int, details bool, yield func(*table.ServiceView) error) error {
+func yieldService(pages [][]table.ServiceView, i int, yield func(*table.ServiceView) error) error {
 	var service *table.ServiceView
 	for _, page := range pages {
 		switch view := &page[i]; {
@@ -89,16 +98,18 @@ func yieldService(pages [][]table.ServiceView, i int, details bool, yield func(*
 	if service == nil {
 		return nil
 	}
-	if !details {
-		for i := range service.Ports {
-			port := &service.Ports[i]
-			port.Endpoints = nil
-			for i := range port.Frontends {
-				port.Frontends[i].Addresses = nil
-			}
+	return yield(service)
+}
+
+// omitDetails removes the endpoints and the addresses of NodePorts.
+func omitDetails(s *table.ServiceView) {
+	for i := range s.Ports {
+		port := &s.Ports[i]
+		port.Endpoints = nil
+		for i := range port.Frontends {
+			port.Frontends[i].Addresses = nil
 		}
 	}
-	return yield(service)
 }
 
 // namesOf returns the names of the Services of a query, sorted, and the

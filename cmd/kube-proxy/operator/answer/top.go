@@ -136,13 +136,21 @@ func (m *measure) newPort(name table.PortName, protocol cluster.Protocol) *top.S
 }
 
 // measure returns the connections by service port and endpoint.
-func (a *Answers) measure(ctx context.Context, n *conntrack.Count) (*measure, error) {
-	owners, ejected, err := a.owners(ctx, n)
+func (a *Answers) measure(ctx context.Context, n *count) (*measure, error) {
+	for pair := range n.refused {
+		if n.Pairs[pair] == nil {
+			n.Pairs[pair] = new(conntrack.PairCount) // the kernel has no entry
+		}
+	}
+	owners, ejected, err := a.owners(ctx, n.Count)
 	if err != nil {
 		return nil, err
 	}
 	m := &measure{ports: make(map[table.PortName]*top.ServicePort), changes: a.changes()}
 	m.Time, m.Seconds, m.Others, m.LeftOut = n.Time, n.Since.Seconds(), n.LeftOut, n.LeftOut
+	if n.unknown != nil {
+		m.RefusalsUnknown = n.unknown.Error()
+	}
 	counts := make(map[place]*top.Counts)
 	at := func(p place, protocol cluster.Protocol) *top.Counts {
 		if m.ports[p.PortName] == nil {
@@ -153,16 +161,17 @@ func (a *Answers) measure(ctx context.Context, n *conntrack.Count) (*measure, er
 		}
 		return counts[p]
 	}
-	for pair, n := range n.Pairs {
+	for pair, p := range n.Pairs {
 		protocol := cluster.Protocol(pair.Protocol)
 		owner, ok := owners[frontend{pair.Frontend, protocol}]
 		if !ok {
-			m.Others += n.Connections
+			m.Others += p.Connections
 			continue
 		}
 		at(place{owner, pair.Endpoint}, protocol).Add(top.Counts{
-			Connections: n.Connections, Unanswered: n.Unanswered,
-			New: float64(n.New) / m.Seconds, Replies: float64(n.Replies) / m.Seconds,
+			Connections: p.Connections, Unanswered: p.Unanswered,
+			New: float64(p.New) / m.Seconds, Replies: float64(p.Replies) / m.Seconds,
+			Refused: float64(n.refused[pair]) / m.Seconds,
 		})
 	}
 	for name, endpoints := range ejected {

@@ -31,6 +31,9 @@ type Config struct {
 	// Services returns all Services of the running proxy. nil skips the checks
 	// that need them.
 	Services func(context.Context) iter.Seq2[*table.ServiceView, error]
+	// Endpoints returns some endpoints of each service port of the running
+	// proxy. nil skips the check that needs them.
+	Endpoints func(context.Context) iter.Seq2[*answer.PortEndpoints, error]
 	// Nodes returns some endpoints of each node. Without it, the endpoints that
 	// are checked are in the tables.
 	Nodes func(context.Context) iter.Seq2[*answer.NodeEndpoints, error]

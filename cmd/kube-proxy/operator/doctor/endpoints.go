@@ -11,7 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/eject"
 	"github.com/nftproxy/nftproxy/proxier/eject/probe"
-	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // Limits of the probes of a run. With all of them, a namespace gets as many in
@@ -20,7 +19,6 @@ const (
 	probeTime          = 3 * time.Second
 	probesPerNamespace = 30
 	allProbes          = 150
-	probesPerPort      = 6
 )
 
 // probed is a TCP endpoint that new connections reach, with what came back for
@@ -35,7 +33,7 @@ type probed struct {
 
 // checkEndpoints probes a sample of the endpoints that TCP connections use.
 func checkEndpoints(ctx context.Context, n *node) Finding {
-	if n.Proxy == nil || n.Services == nil {
+	if n.Proxy == nil || n.Endpoints == nil {
 		return n.withoutProxy()
 	}
 	endpoints, all, err := n.sampleEndpoints(ctx)
@@ -53,15 +51,20 @@ func checkEndpoints(ctx context.Context, n *node) Finding {
 // namespace.
 func (n *node) sampleEndpoints(ctx context.Context) (sample []*probed, all int, err error) {
 	namespaces, seen := make(map[string][]*probed), make(map[netip.AddrPort]bool)
-	for s, err := range n.Services(ctx) {
+	for p, err := range n.Endpoints(ctx) {
 		if err != nil {
 			return nil, 0, err
 		}
-		for i := range s.Ports {
-			found := usedEndpoints(s.ServiceName, &s.Ports[i], seen)
-			all += len(found)
-			found = found[:min(len(found), probesPerPort)]
-			namespaces[s.Namespace] = append(namespaces[s.Namespace], found...)
+		all += p.Used
+		for _, e := range p.Sample {
+			if seen[e.Address] {
+				all-- // an endpoint of another service port, too
+				continue
+			}
+			seen[e.Address] = true
+			namespaces[p.Service.Namespace] = append(namespaces[p.Service.Namespace], &probed{
+				service: p.Service, name: p.Service.WithPort(p.Port), addr: e.Address, node: e.Node,
+			})
 		}
 	}
 	var turns [probesPerNamespace][]*probed
@@ -76,26 +79,6 @@ func (n *node) sampleEndpoints(ctx context.Context) (sample []*probed, all int, 
 		sample = append(sample, turn...)
 	}
 	return sample[:min(len(sample), allProbes)], all, nil
-}
-
-// usedEndpoints returns the endpoints of a service port that new TCP
-// connections reach and that were not seen before, in random order.
-func usedEndpoints(service cluster.ServiceName, p *table.PortView, seen map[netip.AddrPort]bool) (found []*probed) {
-	if p.Protocol != cluster.TCP {
-		return nil
-	}
-	name := service.WithPort(p.Name)
-	for i := range p.Endpoints {
-		e := &p.Endpoints[i]
-		addr := netip.AddrPortFrom(e.Addr, e.Port)
-		used := e.For(cluster.PolicyCluster) == "" || e.For(cluster.PolicyLocal) == ""
-		if used && e.Port != 0 && probe.Allowed(e.Addr) && !seen[addr] {
-			seen[addr] = true
-			found = append(found, &probed{service: service, name: name, addr: addr, node: e.Node})
-		}
-	}
-	shuffle(found)
-	return found
 }
 
 func shuffle(all []*probed) {

@@ -133,12 +133,26 @@ func (s *state) services(sc *script.Script, file string) error {
 			}
 		}
 	}
+	s.config.Endpoints = func(ctx context.Context) iter.Seq2[*answer.PortEndpoints, error] {
+		return func(yield func(*answer.PortEndpoints, error) bool) {
+			for view := range s.config.Services(ctx) {
+				for _, p := range answer.EndpointsOf(view) {
+					if !yield(&p, nil) {
+						return
+					}
+				}
+			}
+		}
+	}
 	return nil
 }
 
 func (s *state) busy() {
 	s.config.Services = func(context.Context) iter.Seq2[*table.ServiceView, error] {
 		return func(yield func(*table.ServiceView, error) bool) { yield(nil, errors.New("busy")) }
+	}
+	s.config.Endpoints = func(context.Context) iter.Seq2[*answer.PortEndpoints, error] {
+		return func(yield func(*answer.PortEndpoints, error) bool) { yield(nil, errors.New("busy")) }
 	}
 }
 
