@@ -102,9 +102,9 @@ func (t *tour) summarize(err error) error {
 // or the output stopped. Failed checks are only counted.
 func (t *tour) play(ctx context.Context, script string) error {
 	steps := map[string]func(ctx context.Context, argument string, rows [][]string) error{
-		"@pods": t.showPods, "@services": t.showServices, "@calls": t.makeCalls, "@events": t.makeEvents,
-		"@flows": t.openFlows, "@ask": t.askFlows, "@endpoints": t.changeEndpoints, "@save": t.saveTables,
-		"@compare": t.compareTables, "@run": t.runCommand,
+		"@services": t.showServices, "@calls": t.makeCalls, "@events": t.makeEvents, "@flows": t.openFlows,
+		"@ask": t.askFlows, "@endpoints": t.changeEndpoints, "@save": t.saveTables, "@compare": t.compareTables,
+		"@run": t.runCommand,
 	}
 	script = strings.NewReplacer("{name}", t.cluster.name, "{folder}", t.cluster.folder(),
 		"{arguments}", strings.Join(t.cluster.proxyArgs("node1"), " ")).Replace(script)
@@ -128,16 +128,6 @@ func (t *tour) play(ctx context.Context, script string) error {
 		}
 	}
 	return t.err
-}
-
-// showPods lists the pods.
-func (t *tour) showPods(context.Context, string, [][]string) error {
-	rows := [][]any{{"POD", "NODE", "IPv4", "IPv6", "PORT"}}
-	for _, p := range t.cluster.pods {
-		rows = append(rows, []any{p.Name, p.Node, p.IPv4, p.IPv6, p.Port})
-	}
-	t.table(rows)
-	return nil
 }
 
 // showServices lists the Services of the manifests.
