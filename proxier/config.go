@@ -53,6 +53,9 @@ type Config struct {
 	// NodeOptional makes the node eligible for the traffic of load balancers
 	// until the source has a Node object.
 	NodeOptional bool
+	// HealthChecks makes this node check the endpoints of Services that ask for
+	// it. In a cluster, kubelets do that.
+	HealthChecks bool
 	// Events receives warnings about objects, which are also logged. nil means
 	// that they are only logged.
 	Events cluster.EventRecorder

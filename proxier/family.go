@@ -8,6 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/calm"
+	"github.com/nftproxy/nftproxy/proxier/checker"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/follow"
 	"github.com/nftproxy/nftproxy/proxier/history"
@@ -26,6 +27,7 @@ type shared struct {
 	metrics   *metrics
 	history   *history.Log
 	followers *follow.Followers // nil before setUp
+	checker   *checker.Checker  // nil unless endpoints are checked
 	calm      *calm.State
 	patience  time.Duration // queryPatience, except in tests
 	unsynced  atomic.Int32  // number of families without a successful sync
@@ -103,6 +105,9 @@ func (all *families) observe(of nft.Family, e table.Event) {
 	switch e := e.(type) {
 	case *table.Commit:
 		f.written.add(e)
+		if f.checker != nil {
+			f.checker.Observe(e)
+		}
 	case keep.SyncResult:
 		f.ended(e)
 	}

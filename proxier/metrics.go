@@ -129,7 +129,8 @@ func collectTable(m metric.Values, s *table.Stats, isHealthy bool) {
 	m.Gauge("nftproxy_reduced_services",
 		"Services of which a part is not served, because they exceed a budget of rows.", float64(s.Reduced))
 	m.Gauge("nftproxy_ejected_endpoints",
-		"Endpoints of service ports that get no new connections because they answer nothing.", float64(s.Ejected))
+		"Endpoints of service ports that get no new connections because they answer nothing or fail health checks.",
+		float64(s.Ejected))
 	m.Gauge("nftproxy_waiting_namespaces", "Namespaces whose changes wait for their turns.", float64(s.Waiting))
 	wait := 0.0
 	if s.Waiting > 0 {

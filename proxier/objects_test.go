@@ -81,7 +81,11 @@ func (s *recordingSink) Sync() error                         { return nil }
 func (s *recordingSink) SetNode(n *cluster.Node)             { s.add("node %s zone %q", n.Name, n.Zone) }
 func (s *recordingSink) DeleteService(n cluster.ServiceName) { s.add("delete %s", n) }
 func (s *recordingSink) SetService(svc *cluster.Service) {
-	s.add("set %s %v %v balance %v", svc.Name, svc.ClusterIPs, svc.ExternalIPs, svc.Balance)
+	check := ""
+	if svc.HealthCheck != nil {
+		check = fmt.Sprintf(", check %s", svc.HealthCheck)
+	}
+	s.add("set %s %v %v balance %v%s", svc.Name, svc.ClusterIPs, svc.ExternalIPs, svc.Balance, check)
 }
 
 func (s *recordingSink) SetEndpoints(n cluster.ServiceName, source string, endpoints []*cluster.Endpoint) {

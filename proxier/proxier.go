@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/calm"
+	"github.com/nftproxy/nftproxy/proxier/checker"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ejector"
 	"github.com/nftproxy/nftproxy/proxier/follow"
@@ -84,6 +85,9 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		patience:  queryPatience,
 		allSynced: make(chan struct{}),
 	}}
+	if config.HealthChecks {
+		p.checker = checker.New(checker.Config{Query: p.Query, Sync: p.requestSync, Metrics: p.metrics.Set})
+	}
 	p.tracker = newTracker(p.config, p.events, p.metrics, families...)
 	p.unsynced.Store(int32(len(families)))
 	tables, err := table.New(table.Config{
@@ -135,7 +139,7 @@ func (p *Proxier) openEjector(families []nft.Family) {
 	}
 	e, err := ejector.New(ejector.Config{
 		NodeName: p.config.NodeName, Families: families, Events: p.events, Metrics: p.metrics.Set, Calm: p.calm,
-		Query: p.Query, Sync: func(f nft.Family) { p.families.of(f).request() },
+		Query: p.Query, Sync: p.requestSync,
 	})
 	if err != nil {
 		klog.ErrorS(err, "Endpoints that do not answer will not be ejected")
@@ -143,6 +147,9 @@ func (p *Proxier) openEjector(families []nft.Family) {
 	}
 	p.ejector, p.closers = e, append(p.closers, e)
 }
+
+// requestSync requests a sync of a family.
+func (p *Proxier) requestSync(f nft.Family) { p.families.of(f).request() }
 
 // Close closes the connections to the kernel, after SyncLoop has returned. The
 // tables stay.
@@ -172,6 +179,9 @@ func (p *Proxier) SyncLoop(ctx context.Context) {
 	tasks.Go(func() { p.followers.Run(ctx) })
 	if p.ejector != nil {
 		tasks.Go(func() { p.ejector.Run(ctx) })
+	}
+	if p.checker != nil {
+		tasks.Go(func() { p.checker.Run(ctx) })
 	}
 	var loops []*syncLoop
 	for _, f := range p.families {
@@ -253,6 +263,9 @@ func (p *Proxier) Status() Status {
 	}
 	if p.ejector != nil {
 		s.Eject, s.Blind = true, p.ejector.Blind()
+	}
+	if p.checker != nil {
+		s.HealthChecks = p.checker.Summary()
 	}
 	for i, family := range p.families {
 		h, waitingSince := family.health.state()

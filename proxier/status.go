@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/checker"
 	"github.com/nftproxy/nftproxy/proxier/history"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
@@ -38,9 +39,11 @@ type Status struct {
 	// Eject reports whether endpoints that do not answer are ejected. Blind are
 	// the service ports of which none is ejected, because neither suspects nor
 	// other endpoints answer probes of this node.
-	Eject    bool           `json:"eject,omitempty"`
-	Blind    []string       `json:"blind,omitempty"` // namespace/name:port
-	Families []FamilyStatus `json:"families"`
+	Eject bool     `json:"eject,omitempty"`
+	Blind []string `json:"blind,omitempty"` // namespace/name:port
+	// HealthChecks describes the health checks of endpoints.
+	HealthChecks checker.Summary `json:"healthChecks,omitzero"`
+	Families     []FamilyStatus  `json:"families"`
 }
 
 // FamilyStatus describes the table of one address family. The numbers are those

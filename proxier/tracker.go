@@ -99,7 +99,8 @@ func (t *tracker) configured(svc *cluster.Service) (spec *cluster.Service, unsup
 	}
 	noExternalIPs := t.config.IgnoreExternalIPs && len(svc.ExternalIPs) > 0
 	noHash := t.config.NoHash && svc.Balance != cluster.BalanceRandom
-	if !noExternalIPs && !noHash {
+	noCheck := !t.config.HealthChecks && svc.HealthCheck != nil
+	if !noExternalIPs && !noHash && !noCheck {
 		return svc, nil
 	}
 	without := *svc
@@ -110,6 +111,11 @@ func (t *tracker) configured(svc *cluster.Service) (spec *cluster.Service, unsup
 		without.Balance = cluster.BalanceRandom
 		unsupported = append(unsupported, fmt.Errorf("metadata.annotations[%s]: the kernel of node %s has no nft_hash",
 			translate.AnnotationBalance, t.config.NodeName))
+	}
+	if noCheck {
+		without.HealthCheck = nil
+		unsupported = append(unsupported, fmt.Errorf("metadata.annotations[%s]: it has no effect in a cluster, where "+
+			"kubelets check whether pods are ready", translate.AnnotationHealthCheck))
 	}
 	return &without, unsupported
 }

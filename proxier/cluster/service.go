@@ -120,7 +120,10 @@ type Service struct {
 	// NoEject reports whether new connections do not avoid endpoints that do
 	// not answer.
 	NoEject bool
-	Ports   []ServicePort
+	// HealthCheck is how this node checks the TCP endpoints of the Service. nil
+	// means not at all.
+	HealthCheck *HealthCheck
+	Ports       []ServicePort
 	// Selector is the selector of pods as text, "" if there is none. It
 	// explains why a Service has no endpoints.
 	Selector string

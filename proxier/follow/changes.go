@@ -266,6 +266,7 @@ func settings(before, after *ruleset.Plan) (changed []string) {
 		add(a.Balance != b.Balance || before.Slots != after.Slots, "balancing")
 		add(before.Guarded != after.Guarded || !slices.Equal(before.Sources, after.Sources), "source ranges")
 		add(a.HealthCheckNodePort != b.HealthCheckNodePort, "health check NodePort")
+		add(!a.HealthCheck.Equal(b.HealthCheck), "health check")
 	}
 	return changed
 }

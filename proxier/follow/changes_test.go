@@ -19,8 +19,10 @@ import (
 
 // planOf returns the plan of a service port with endpoints, or nil for none. A
 // word is a number of an endpoint, or several such as 1..9, with "w" for
-// another weight, or "x" for ejected ones. Or it is open, if too many are
-// ejected, sticky, for session affinity, or slots=N.
+// another weight, "x" for ejected ones, or "u" for those that are ejected
+// because they are unhealthy. Or it is open, if too many are ejected,
+// none-healthy, checked, for health checks, sticky, for session affinity, or
+// slots=N.
 func planOf(words string) *ruleset.Plan {
 	if words == "none" {
 		return nil
@@ -31,6 +33,10 @@ func planOf(words string) *ruleset.Plan {
 		switch {
 		case word == "open":
 			p.Ejected = &ruleset.Ejected{Open: true}
+		case word == "none-healthy":
+			p.Ejected = &ruleset.Ejected{NoneHealthy: true}
+		case word == "checked":
+			p.Service.HealthCheck = new(cluster.HealthCheck)
 		case word == "sticky":
 			p.Service.AffinityTimeout = time.Hour
 		case hasSlots:
@@ -45,13 +51,13 @@ func planOf(words string) *ruleset.Plan {
 
 // addEndpoints adds the endpoints of a word.
 func addEndpoints(p *ruleset.Plan, word string) {
-	from, to, _ := strings.Cut(strings.TrimRight(word, "wx"), "..")
+	from, to, _ := strings.Cut(strings.TrimRight(word, "uwx"), "..")
 	first, _ := strconv.Atoi(from)
 	last, _ := strconv.Atoi(cmp.Or(to, from))
 	for n := first; n <= last; n++ {
 		t := ruleset.Target{Addr: netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), Port: 80}
 		switch {
-		case !strings.HasSuffix(word, "x"):
+		case !strings.HasSuffix(word, "x") && !strings.HasSuffix(word, "u"):
 			if strings.HasSuffix(word, "w") {
 				t.Weight = cluster.WeightOf(5)
 			}
@@ -61,6 +67,9 @@ func addEndpoints(p *ruleset.Plan, word string) {
 			p.Ejected = new(ruleset.Ejected)
 		}
 		e := cluster.Ejection{Endpoint: t.AddrPort(), Attempts: 3, Clients: 2, Probes: 2}
+		if strings.HasSuffix(word, "u") {
+			e = cluster.Ejection{Endpoint: t.AddrPort(), Checks: 3, Reply: "RST"}
+		}
 		p.Ejected.Cluster = append(p.Ejected.Cluster, e)
 	}
 }
@@ -83,6 +92,10 @@ func TestCompare(t *testing.T) {
 		{"none", "1 2", "added; endpoints +10.0.0.1:80 +10.0.0.2:80 (2 now)", ""},
 		{"1", "none", "removed; endpoints -10.0.0.1:80 (0 now)", ""},
 		{"1 2 3", "1 2 3x", "ejected 10.0.0.3:80 (2 left)" + why, history.ByEjection},
+		{"1 2 3", "1 2 3u", "ejected 10.0.0.3:80 (2 left): 3 health checks failed, answer to the last one: RST",
+			history.ByEjection},
+		{"1 2", "checked 1 2", "changed: health check", ""},
+		{"checked 1 2", "checked 1 2", "", ""},
 		{"1 2 3x", "1 2 3", "used again: 10.0.0.3:80 (3 now)", history.ByEjection},
 		{"1 2 3x", "1 2", "endpoints -10.0.0.3:80 (2 now)", ""}, // the API removed it
 		{"1 2 3x", "1 2x 4",

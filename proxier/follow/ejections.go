@@ -16,22 +16,23 @@ import (
 )
 
 // ejectionEvents reports the endpoints of an address family that the rules
-// begin to avoid because they answer nothing, and those that they use again.
+// begin to avoid because they answer nothing or are unhealthy, and those that
+// they use again.
 type ejectionEvents struct {
 	idle
 	node   string
 	events cluster.EventRecorder
 	total  prometheus.Counter
-	// ejected are the endpoints that the rules avoid, sorted. open are the
-	// service ports whose rules avoid none because too many are ejected.
+	// ejected are the endpoints that the rules avoid, sorted. open is why the
+	// rules of service ports use endpoints that are ejected.
 	ejected map[portKey][]netip.AddrPort
-	open    map[portKey]bool
+	open    map[portKey]string
 }
 
 func newEjectionEvents(config *Config, total *prometheus.CounterVec, f nft.Family) *ejectionEvents {
 	return &ejectionEvents{
 		node: config.NodeName, events: config.Events, total: total.WithLabelValues(f.Name()),
-		ejected: make(map[portKey][]netip.AddrPort), open: make(map[portKey]bool),
+		ejected: make(map[portKey][]netip.AddrPort), open: make(map[portKey]string),
 	}
 }
 
@@ -54,7 +55,7 @@ func (e *ejectionEvents) committed(c *table.Commit) {
 // compare reports the differences between the last plan of a service port and a
 // new one.
 func (e *ejectionEvents) compare(key portKey, plan *ruleset.Plan) {
-	before, open := e.ejected[key], plan.Ejected != nil && plan.Ejected.Open
+	before, open := e.ejected[key], e.whyOpen(plan)
 	all := plan.Ejected.All()
 	if len(before)+len(all) == 0 && open == e.open[key] {
 		return
@@ -73,43 +74,63 @@ func (e *ejectionEvents) compare(key portKey, plan *ruleset.Plan) {
 		return !used || slices.Contains(now, a)
 	})
 	e.total.Add(float64(len(begun)))
-	switch {
-	case open && !e.open[key]:
-		e.record(plan, cluster.ReasonNotEjected, fmt.Sprintf("More than half of the endpoints of service port %s "+
-			"do not answer clients on node %s. None is ejected, because only these were compared: the cause can be "+
-			"all pods, their port or the network of the node", plan.Name(), e.node))
-	case len(begun) > 0:
-		e.record(plan, cluster.ReasonEjected, fmt.Sprintf("%s of service port %s: no new connections from node %s, "+
-			"because clients got no answer", endpoints(begun), plan.Name(), e.node))
+	if open != "" && open != e.open[key] {
+		e.record(plan, cluster.ReasonNotEjected, open)
+	} else {
+		e.recordBegun(plan, begun, false, "clients got no answer")
+		e.recordBegun(plan, begun, true, "health checks failed")
 	}
-	if len(ended) > 0 && !open {
+	if len(ended) > 0 && open == "" {
 		e.record(plan, cluster.ReasonReturned, fmt.Sprintf("%s of service port %s: new connections from node %s again",
 			list(ended), plan.Name(), e.node))
 	}
 	e.remember(key, now, open)
 }
 
-func (e *ejectionEvents) remember(key portKey, ejected []netip.AddrPort, open bool) {
+// whyOpen returns why the rules of a service port use endpoints that are
+// ejected, "" if they do not.
+func (e *ejectionEvents) whyOpen(plan *ruleset.Plan) string {
+	switch {
+	case plan.Ejected == nil:
+		return ""
+	case plan.Ejected.NoneHealthy:
+		return fmt.Sprintf("No endpoint of service port %s passes the health checks of node %s. Those that failed "+
+			"last get new connections", plan.Name(), e.node)
+	case plan.Ejected.Open:
+		return fmt.Sprintf("More than half of the endpoints of service port %s do not answer clients on node %s. "+
+			"None is ejected, because only these were compared: the cause can be all pods, their port or the network "+
+			"of the node", plan.Name(), e.node)
+	}
+	return ""
+}
+
+// recordBegun records the ejections that began for a reason.
+func (e *ejectionEvents) recordBegun(plan *ruleset.Plan, begun []cluster.Ejection, unhealthy bool, why string) {
+	var all []netip.AddrPort
+	for _, one := range begun {
+		if one.Unhealthy() == unhealthy {
+			all = append(all, one.Endpoint)
+		}
+	}
+	if len(all) > 0 {
+		e.record(plan, cluster.ReasonEjected, fmt.Sprintf("%s of service port %s: no new connections from node %s, "+
+			"because %s", list(all), plan.Name(), e.node, why))
+	}
+}
+
+func (e *ejectionEvents) remember(key portKey, ejected []netip.AddrPort, open string) {
 	delete(e.ejected, key)
 	delete(e.open, key)
 	if len(ejected) > 0 {
 		e.ejected[key] = ejected
 	}
-	if open {
-		e.open[key] = true
+	if open != "" {
+		e.open[key] = open
 	}
 }
 
 func (e *ejectionEvents) record(plan *ruleset.Plan, reason, note string) {
 	e.events.Record(cluster.NewEvent(plan.Service, reason, note))
-}
-
-func endpoints(all []cluster.Ejection) string {
-	var addrs []netip.AddrPort
-	for _, one := range all {
-		addrs = append(addrs, one.Endpoint)
-	}
-	return list(addrs)
 }
 
 // list returns the first endpoints of a list, for an event.

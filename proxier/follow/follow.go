@@ -56,7 +56,7 @@ func New(config Config, families ...nft.Family) (*Followers, error) {
 	f.add(reader)
 	limit := newLocalhostLimit()
 	ejections := config.Metrics.FamilyCounter("nftproxy_ejections_total",
-		"Endpoints of service ports that were ejected because they answered nothing.")
+		"Endpoints of service ports that were ejected because they answered nothing or failed health checks.")
 	for _, family := range families {
 		if err := f.addForFamily(&config, family, reader, limit); err != nil {
 			return nil, errors.Join(err, reader.close())

@@ -40,8 +40,8 @@ const (
 	ByResync  Cause = "resync"  // the periodic sync, which tries again what was refused
 	ByNode    Cause = "node"    // a change of this node that needs other sets
 	ByFailure Cause = "failure" // an update failed, or its outcome is unknown
-	// ByEjection means that endpoints were ejected because they answer nothing,
-	// or are used again.
+	// ByEjection means that endpoints were ejected because they answer nothing
+	// or fail health checks, or are used again.
 	ByEjection Cause = "ejection"
 )
 

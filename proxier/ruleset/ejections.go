@@ -14,6 +14,9 @@ type Ejected struct {
 	// Open reports whether a list uses its ejected endpoints, because they are
 	// more than half of it.
 	Open bool
+	// NoneHealthy reports whether no endpoint of a list is healthy. It uses
+	// those that became unhealthy last.
+	NoneHealthy bool
 }
 
 // All returns the endpoints that are left out of any list. The caller must not
@@ -66,48 +69,117 @@ func (p *Plan) Usable() (forCluster, forLocal []netip.AddrPort) {
 	return p.usable(cluster.PolicyCluster), p.usable(cluster.PolicyLocal)
 }
 
-// withoutEjected returns the targets that are not ejected, and the ejections of
-// the others. If these are more than cluster.MaxEjected, all targets are used,
-// and open reports whether there is more than one.
-func (in *PlanInput) withoutEjected(all []Target) (left []Target, ejected []cluster.Ejection, open bool) {
+// selected are the targets of a list that are used, and the ejections of the
+// others.
+type selected struct {
+	targets []Target
+	ejected []cluster.Ejection
+	// open and noneHealthy are those of Ejected.
+	open, noneHealthy bool
+}
+
+// withoutEjected returns the targets that are used. First those leave that are
+// unhealthy: if all are, the last ones stay. Then those leave that do not
+// answer clients: if they are more than cluster.MaxEjected, all stay, and open
+// reports whether there is more than one.
+func (in *PlanInput) withoutEjected(all []Target) selected {
+	s := selected{targets: all}
 	if len(in.Ejections) == 0 {
-		return all, nil, false
+		return s
 	}
+	unhealthy, usable := in.ejected(s.targets, cluster.Ejection.Unhealthy)
+	if s.noneHealthy = len(unhealthy) > 0 && len(unhealthy) == usable; s.noneHealthy {
+		unhealthy = in.withoutLast(unhealthy)
+	}
+	s.leaveOut(unhealthy)
+	silent, usable := in.ejected(s.targets, func(e cluster.Ejection) bool { return !e.Unhealthy() })
+	if len(silent) > cluster.MaxEjected(usable) {
+		s.open, silent = usable > 1, nil
+	}
+	s.leaveOut(silent)
+	return s
+}
+
+// ejected returns the ejections of a kind of the targets with a weight, and the
+// number of these targets.
+func (in *PlanInput) ejected(all []Target, kind func(cluster.Ejection) bool) (found []cluster.Ejection, usable int) {
 	ejections := make(map[netip.AddrPort]cluster.Ejection, len(in.Ejections))
 	for _, e := range in.Ejections {
-		ejections[e.Endpoint] = e
+		if kind(e) {
+			ejections[e.Endpoint] = e
+		}
 	}
-	usable := 0
 	for _, t := range all {
 		if IsWeightless(in.Service, t.Weight) {
-			left = append(left, t)
 			continue
 		}
 		usable++
 		if e, ok := ejections[t.AddrPort()]; ok {
-			ejected = append(ejected, e)
-		} else {
+			found = append(found, e)
+		}
+	}
+	return found, usable
+}
+
+// withoutLast returns the ejections without the last ones: what makes all
+// endpoints unhealthy at a time, such as a fault of this node, does so within
+// two periods of the health check.
+func (in *PlanInput) withoutLast(all []cluster.Ejection) (earlier []cluster.Ejection) {
+	last := slices.MaxFunc(all, func(a, b cluster.Ejection) int { return a.Since.Compare(b.Since) })
+	since := last.Since.Add(-2 * in.Service.HealthCheck.Period())
+	return slices.DeleteFunc(all, func(e cluster.Ejection) bool { return !e.Since.Before(since) })
+}
+
+// leaveOut leaves out the targets with these ejections.
+func (s *selected) leaveOut(ejections []cluster.Ejection) {
+	if len(ejections) == 0 {
+		return
+	}
+	out := make(map[netip.AddrPort]struct{}, len(ejections))
+	for _, e := range ejections {
+		out[e.Endpoint] = struct{}{}
+	}
+	var left []Target
+	for _, t := range s.targets {
+		if _, ok := out[t.AddrPort()]; !ok {
 			left = append(left, t)
 		}
 	}
-	switch {
-	case len(ejected) == 0:
-		return all, nil, false
-	case len(ejected) > cluster.MaxEjected(usable):
-		return all, nil, usable > 1
-	}
-	return left, ejected, false
+	s.targets, s.ejected = left, append(s.ejected, ejections...)
 }
 
 // eject returns the lists of endpoints without ejected ones.
 func (p *Plan) eject(in *PlanInput, forCluster, forLocal []Target) (leftCluster, leftLocal []Target) {
-	var e Ejected
-	var open bool
-	forCluster, e.Cluster, e.Open = in.withoutEjected(forCluster)
-	forLocal, e.Local, open = in.withoutEjected(forLocal)
-	e.Open = e.Open || open
-	if e.Open || len(e.Cluster)+len(e.Local) > 0 {
+	c, l := in.withoutEjected(forCluster), in.withoutEjected(forLocal)
+	e := Ejected{
+		Cluster: c.ejected, Local: l.ejected, Open: c.open || l.open, NoneHealthy: c.noneHealthy || l.noneHealthy,
+	}
+	if e.Open || e.NoneHealthy || len(e.Cluster)+len(e.Local) > 0 {
 		p.Ejected = &e
 	}
-	return forCluster, forLocal
+	return c.targets, l.targets
+}
+
+// leaveUnhealthy removes the endpoints from Serving that are in no list because
+// they are unhealthy: attempts to connect to them end.
+func (p *Plan) leaveUnhealthy() {
+	if p.Ejected == nil {
+		return
+	}
+	out := make(map[netip.AddrPort]struct{})
+	for _, e := range p.Ejected.All() {
+		if e.Unhealthy() {
+			out[e.Endpoint] = struct{}{}
+		}
+	}
+	if len(out) == 0 {
+		return
+	}
+	for _, t := range slices.Concat(p.Cluster, p.Local) {
+		delete(out, t.AddrPort())
+	}
+	p.Serving = slices.DeleteFunc(p.Serving, func(a netip.AddrPort) bool {
+		_, left := out[a]
+		return left
+	})
 }

@@ -228,7 +228,8 @@ type EndpointUse struct {
 	// Local does not use the endpoint, "" if it does.
 	Cluster Unused `json:"cluster"`
 	Local   Unused `json:"local"`
-	// Ejection is not nil if one of them is UnusedEjected.
+	// Ejection is not nil if one of them is UnusedEjected, or if the endpoint
+	// is unhealthy, although it may be used.
 	Ejection *cluster.Ejection `json:"ejection,omitempty"`
 }
 
@@ -268,14 +269,17 @@ func EndpointUses(f nft.Family, in *PlanInput) []EndpointUse {
 	return out
 }
 
-// ejection returns the ejection of an endpoint that is not used because of it,
-// nil for others.
+// ejection returns the ejection of an endpoint that is unhealthy, or that is
+// not used because of it, nil for others.
 func (in *PlanInput) ejection(u *EndpointUse) *cluster.Ejection {
-	if u.Cluster != UnusedEjected && u.Local != UnusedEjected {
+	at := netip.AddrPortFrom(u.Addr, u.Port)
+	i, found := slices.BinarySearchFunc(in.Ejections, at, func(e cluster.Ejection, at netip.AddrPort) int {
+		return e.Endpoint.Compare(at)
+	})
+	unused := u.Cluster == UnusedEjected || u.Local == UnusedEjected
+	if !found || !unused && !in.Ejections[i].Unhealthy() {
 		return nil
 	}
-	at := netip.AddrPortFrom(u.Addr, u.Port)
-	i := slices.IndexFunc(in.Ejections, func(e cluster.Ejection) bool { return e.Endpoint == at })
 	return &in.Ejections[i]
 }
 
@@ -312,11 +316,11 @@ func targetUses(targets []Target, in *PlanInput) map[netip.AddrPort]Unused {
 	for _, t := range targets {
 		uses[t.AddrPort()] = UnusedBudget
 	}
-	left, ejected, _ := in.withoutEjected(targets)
-	for _, e := range ejected {
+	selected := in.withoutEjected(targets)
+	for _, e := range selected.ejected {
 		uses[e.Endpoint] = UnusedEjected
 	}
-	for _, t := range in.Limits.targets(left) {
+	for _, t := range in.Limits.targets(selected.targets) {
 		uses[t.AddrPort()] = ""
 		if IsWeightless(in.Service, t.Weight) {
 			uses[t.AddrPort()] = UnusedWeight

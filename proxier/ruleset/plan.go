@@ -166,6 +166,7 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	p.Cluster = arrange(before.Cluster, in.Limits.targets(forCluster))
 	p.Local = arrange(before.Local, in.Limits.targets(forLocal))
 	p.Serving = servingOf(all)
+	p.leaveUnhealthy()
 	p.Sources, p.Guarded = sourcesFor(r.layout.family, in)
 	if err := p.setSlots(); err != nil {
 		return p, err

@@ -213,7 +213,7 @@ const (
 	UnusedNodeHints   Unused = "NodeHints"   // hints select endpoints for this node
 	UnusedZoneHints   Unused = "ZoneHints"   // hints select endpoints for the zone of this node
 	UnusedWeight      Unused = "Weight"      // the weight is 0
-	UnusedEjected     Unused = "Ejected"     // it answers nothing
+	UnusedEjected     Unused = "Ejected"     // it answers nothing, or fails health checks
 	UnusedBudget      Unused = "Budget"      // the budget of the Service or of its namespace (see Budgets)
 )
 
@@ -251,7 +251,7 @@ var unusedTexts = map[Unused]string{
 	UnusedNodeHints:   "hints select other nodes",
 	UnusedZoneHints:   "hints select other zones",
 	UnusedWeight:      "the weight is 0",
-	UnusedEjected:     "ejected, because it does not answer",
+	UnusedEjected:     "ejected, because it does not answer or fails health checks",
 	UnusedBudget:      "the rows of the Service or of its namespace exceed the budget",
 }
 

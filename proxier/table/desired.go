@@ -31,7 +31,8 @@ type desired struct {
 	namespaces map[string]*namespace
 	emptied    map[*namespace]struct{} // without Services
 	growing    map[*namespace]struct{} // whose Services get more of the budget
-	// ejections are those of service ports, each sorted by endpoint.
+	// ejections are those of service ports, each sorted (see
+	// cluster.Ejection.Compare).
 	ejections map[*portState][]cluster.Ejection
 	// holders are the service ports for which the kernel has rows of frontends
 	// that move (see hold).
@@ -90,10 +91,10 @@ func (d *desired) setService(svc *cluster.Service) {
 	d.reduce(s, d.share(s, budget), budget)
 	d.setPorts(s)
 	d.setCheck(s)
-	if svc.NoEject {
-		for _, p := range s.ports {
-			delete(d.ejections, p)
-		}
+	for _, p := range s.ports {
+		d.endEjectionsIf(p, func(e cluster.Ejection) bool {
+			return !e.Unhealthy() && svc.NoEject || e.Unhealthy() && svc.HealthCheck == nil
+		})
 	}
 	d.markDirty(s)
 }

@@ -104,7 +104,8 @@ func (t *Table) IsInfrastructure(at netip.AddrPort) bool {
 type Usable struct {
 	Service        *cluster.Service
 	Cluster, Local []netip.AddrPort
-	// Ejected are the endpoints whose ejections are known, sorted.
+	// Ejected are the endpoints whose ejections are known, sorted, without
+	// those that are unhealthy.
 	Ejected []netip.AddrPort
 }
 
@@ -118,7 +119,9 @@ func (t *Table) Usable(name PortName) (u Usable, ok bool) {
 	u.Service = p.service.spec
 	u.Cluster, u.Local = p.plan().Usable()
 	for _, e := range t.desired.ejections[p] {
-		u.Ejected = append(u.Ejected, e.Endpoint)
+		if !e.Unhealthy() {
+			u.Ejected = append(u.Ejected, e.Endpoint)
+		}
 	}
 	return u, true
 }
@@ -139,7 +142,28 @@ func (t *Table) SetEjections(name PortName, all []cluster.Ejection, begun []neti
 		return !hasAddr(u.Cluster, e.Endpoint) && !hasAddr(u.Local, e.Endpoint) ||
 			!hasAddr(begun, e.Endpoint) && !hasAddr(u.Ejected, e.Endpoint)
 	})
-	return d.setEjections(d.port(name), all)
+	return d.replaceEjections(d.port(name), all, false)
+}
+
+// SetUnhealthy sets the endpoints of a service port of TCP that fail health
+// checks, sorted. It reports whether the endpoints change, as SetEjections
+// does.
+func (t *Table) SetUnhealthy(name PortName, all []cluster.Ejection) (changed bool) {
+	p := t.desired.port(name)
+	if p == nil || p.service.spec.HealthCheck == nil {
+		return false
+	}
+	return t.desired.replaceEjections(p, all, true)
+}
+
+// replaceEjections replaces the ejections of a service port of one kind.
+func (d *desired) replaceEjections(p *portState, all []cluster.Ejection, unhealthy bool) (changed bool) {
+	others := slices.DeleteFunc(slices.Clone(d.ejections[p]), func(e cluster.Ejection) bool {
+		return e.Unhealthy() == unhealthy
+	})
+	all = slices.Concat(all, others)
+	slices.SortFunc(all, cluster.Ejection.Compare)
+	return d.setEjections(p, all)
 }
 
 // hasAddr reports whether a sorted list has an address. A service port can have
@@ -156,7 +180,7 @@ func (d *desired) setEjections(p *portState, all []cluster.Ejection) (changed bo
 	} else {
 		d.ejections[p] = all
 	}
-	same := func(a, b cluster.Ejection) bool { return a.Endpoint == b.Endpoint }
+	same := func(a, b cluster.Ejection) bool { return a.Compare(b) == 0 }
 	if slices.EqualFunc(before, all, same) {
 		return false
 	}
@@ -165,18 +189,22 @@ func (d *desired) setEjections(p *portState, all []cluster.Ejection) (changed bo
 	return true
 }
 
-// endEjections ends the ejections of the endpoints of a Service that changed.
+// endEjections ends the ejections of the endpoints of a Service that changed,
+// except those that are unhealthy: the next check shows whether they still are.
 func (d *desired) endEjections(s *serviceState, before []*cluster.Endpoint) {
 	for _, p := range s.ports {
-		ejections := d.ejections[p]
-		if len(ejections) == 0 {
-			continue
-		}
-		d.setEjections(p, slices.DeleteFunc(slices.Clone(ejections), func(e cluster.Ejection) bool {
+		d.endEjectionsIf(p, func(e cluster.Ejection) bool {
 			addr := e.Endpoint.Addr()
 			was, is := endpointsAt(before, addr), endpointsAt(s.endpoints, addr)
-			return !slices.EqualFunc(was, is, (*cluster.Endpoint).Equal)
-		}))
+			return !e.Unhealthy() && !slices.EqualFunc(was, is, (*cluster.Endpoint).Equal)
+		})
+	}
+}
+
+// endEjectionsIf ends the ejections of a service port that meet a condition.
+func (d *desired) endEjectionsIf(p *portState, ended func(cluster.Ejection) bool) {
+	if ejections := d.ejections[p]; len(ejections) > 0 {
+		d.setEjections(p, slices.DeleteFunc(slices.Clone(ejections), ended))
 	}
 }
 
@@ -193,9 +221,10 @@ func endpointsAt(all []*cluster.Endpoint, addr netip.Addr) []*cluster.Endpoint {
 }
 
 // listEjections returns the number of endpoints that plans in the kernel leave
-// out, the first of them, and the first service ports that use all of theirs.
-func (d *desired) listEjections() (n int, all []PortEjection, allUsed []string) {
-	var first, open []*portState
+// out, the first of them, and the first service ports that use all of theirs,
+// and those without a healthy one.
+func (d *desired) listEjections() (n int, all []PortEjection, allUsed, noneHealthy []string) {
+	var first, open, unhealthy []*portState
 	for p := range d.ejections {
 		plan := p.plan()
 		if plan == nil || plan.Ejected == nil {
@@ -208,6 +237,9 @@ func (d *desired) listEjections() (n int, all []PortEjection, allUsed []string) 
 		if plan.Ejected.Open {
 			open = insertPort(open, p)
 		}
+		if plan.Ejected.NoneHealthy {
+			unhealthy = insertPort(unhealthy, p)
+		}
 	}
 	for _, p := range first {
 		for _, e := range p.plan().Ejected.All() {
@@ -216,10 +248,14 @@ func (d *desired) listEjections() (n int, all []PortEjection, allUsed []string) 
 			}
 		}
 	}
-	for _, p := range open {
-		allUsed = append(allUsed, p.String())
+	return n, all, portNames(open), portNames(unhealthy)
+}
+
+func portNames(all []*portState) (names []string) {
+	for _, p := range all {
+		names = append(names, p.String())
 	}
-	return n, all, allUsed
+	return names
 }
 
 // insertPort inserts a service port in a sorted list of the first maxListed
@@ -237,7 +273,7 @@ func insertPort(first []*portState, p *portState) []*portState {
 
 // latest returns the present state of an ejection in a plan.
 func (d *desired) latest(p *portState, e cluster.Ejection) cluster.Ejection {
-	same := func(o cluster.Ejection) bool { return o.Endpoint == e.Endpoint }
+	same := func(o cluster.Ejection) bool { return o.Compare(e) == 0 }
 	if i := slices.IndexFunc(d.ejections[p], same); i >= 0 {
 		return d.ejections[p][i]
 	}

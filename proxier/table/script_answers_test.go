@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -123,9 +124,16 @@ func (a *answers) answerSteps(e *engine) map[string]any {
 			if p.Ejected != nil && p.Ejected.Open {
 				lines = append(lines, "open")
 			}
+			if p.Ejected != nil && p.Ejected.NoneHealthy {
+				lines = append(lines, "none healthy")
+			}
 			return lines
 		}),
-		"eject": e.eject, "prolong": e.prolong, "ejectable": e.ejectable, "infrastructure": e.infrastructure,
+		"eject": e.eject, "prolong": e.prolong, "unhealthy": e.unhealthy, "ejectable": e.ejectable,
+		"status-none-healthy": e.ask(func(_ *table.Table, s *table.Stats) string {
+			return strings.Join(s.NoneHealthy, " ")
+		}),
+		"infrastructure": e.infrastructure,
 		// returns the number of endpoints that serve.
 		"serving": a.ofPlans(func(p *ruleset.Plan) []string { return []string{fmt.Sprint(len(p.Serving))} }),
 		// returns the number of a service port, or 0.
@@ -341,6 +349,23 @@ func (e *engine) eject(of string, endpoints ...netip.AddrPort) {
 
 // prolong is like eject, with ejections that began before.
 func (e *engine) prolong(of string, endpoints ...netip.AddrPort) { e.setEjections(of, endpoints, nil) }
+
+// unhealthy sets the endpoints of a service port that fail health checks, as
+// endpoint or endpoint@second, the time since when.
+func (e *engine) unhealthy(of string, endpoints ...string) {
+	name, port, _ := strings.Cut(of, ":")
+	var all []cluster.Ejection
+	for _, text := range endpoints {
+		at, second, _ := strings.Cut(text, "@")
+		since, _ := strconv.Atoi(second)
+		all = append(all, cluster.Ejection{
+			Endpoint: netip.MustParseAddrPort(at), Since: time.Unix(int64(since), 0), Checks: 3, Reply: "RST",
+		})
+	}
+	for _, t := range e.tables {
+		t.SetUnhealthy(table.PortName{ServiceName: parseName(name), Port: port}, all)
+	}
+}
 
 func (e *engine) setEjections(of string, endpoints, begun []netip.AddrPort) {
 	name, port, _ := strings.Cut(of, ":")

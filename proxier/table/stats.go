@@ -46,11 +46,14 @@ type Stats struct {
 	Reduced         int              `json:"reduced,omitempty"`
 	ReducedServices []ReducedService `json:"reductions,omitempty"`
 	// Ejected is the number of endpoints that service ports avoid because they
-	// answer nothing. Ejections lists some of them. AllUsed lists service ports
-	// that use their ejected endpoints because these are more than half.
+	// answer nothing or are unhealthy. Ejections lists some of them. AllUsed
+	// lists service ports that use their ejected endpoints because these are
+	// more than half, NoneHealthy those without a healthy endpoint.
 	Ejected   int            `json:"ejected,omitempty"`
 	Ejections []PortEjection `json:"ejections,omitempty"`
 	AllUsed   []string       `json:"allUsed,omitempty"` // namespace/name:port
+	// NoneHealthy has the same form.
+	NoneHealthy []string `json:"noneHealthy,omitempty"`
 	// Waiting is the number of namespaces whose changes wait for their turns,
 	// WaitingNamespaces lists those that wait longest.
 	Waiting           int                `json:"waiting,omitempty"`
@@ -77,7 +80,7 @@ func (t *Table) Stats() Stats {
 	s.Refused, s.RefusedPorts = listRefused(t.keeper.Failing())
 	s.Contested, s.WaitingPorts = t.desired.claims.contested(), t.desired.claims.list()
 	s.Reduced, s.ReducedServices = len(t.desired.budgets.reduced), t.desired.listReduced()
-	s.Ejected, s.Ejections, s.AllUsed = t.desired.listEjections()
+	s.Ejected, s.Ejections, s.AllUsed, s.NoneHealthy = t.desired.listEjections()
 	s.Waiting, s.WaitingNamespaces = listWaits(t.keeper.Waits())
 	return s
 }

@@ -24,6 +24,8 @@ type ServiceView struct {
 	ExternalPolicy cluster.Policy `json:"externalTrafficPolicy"`
 	// AffinitySeconds is the timeout of session affinity, 0 without affinity.
 	AffinitySeconds int `json:"affinitySeconds,omitempty"`
+	// HealthCheck is how this node checks the endpoints, nil for not at all.
+	HealthCheck *cluster.HealthCheck `json:"healthCheck,omitempty"`
 	// HealthCheckNodePort is 0 if there is none.
 	HealthCheckNodePort uint16 `json:"healthCheckNodePort,omitempty"`
 	// HealthCheckOwner is what HealthCheckNodePort belongs to, "" for the
@@ -199,8 +201,9 @@ func (t *Table) Service(name cluster.ServiceName) (view ServiceView, ok bool) {
 	dirty = dirty || s.isPending()
 	view = ServiceView{
 		ServiceName: name, InternalPolicy: s.spec.InternalPolicy, ExternalPolicy: s.spec.ExternalPolicy,
-		AffinitySeconds: int(s.spec.AffinityTimeout.Seconds()), HealthCheckNodePort: s.spec.HealthCheckNodePort,
-		Restricted: s.spec.SourceRanges != nil, SourceRanges: s.spec.SourceRanges,
+		AffinitySeconds: int(s.spec.AffinityTimeout.Seconds()), HealthCheck: s.spec.HealthCheck,
+		HealthCheckNodePort: s.spec.HealthCheckNodePort,
+		Restricted:          s.spec.SourceRanges != nil, SourceRanges: s.spec.SourceRanges,
 		Pending: dirty || t.keeper.InDoubt() != "", Ports: make([]PortView, 0, len(s.ports)),
 		Reductions: make(map[nft.Family]string),
 	}

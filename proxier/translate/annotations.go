@@ -20,6 +20,9 @@ const (
 	// AnnotationEject, with the value "false", makes new connections not avoid
 	// endpoints of a Service that do not answer.
 	AnnotationEject = "nftproxy.io/eject"
+	// AnnotationHealthCheck is tcp, followed by fields of a
+	// cluster.HealthCheck: this node checks the endpoints of a Service.
+	AnnotationHealthCheck = "nftproxy.io/health-check"
 	// AnnotationRetry is true or false: whether connections to a Service draw
 	// another endpoint if they get no answer.
 	AnnotationRetry = "nftproxy.io/retry"
@@ -70,6 +73,21 @@ func (p *parser) noEject(annotations map[string]string) bool {
 		p.annotationProblem(AnnotationEject, fmt.Errorf("%.60q is neither true nor false", text))
 	}
 	return text == "false"
+}
+
+// healthCheck returns how the endpoints of a Service are checked, nil for not
+// at all.
+func (p *parser) healthCheck(annotations map[string]string) *cluster.HealthCheck {
+	text, set := annotations[AnnotationHealthCheck]
+	if !set {
+		return nil
+	}
+	check := new(cluster.HealthCheck)
+	if err := check.UnmarshalText([]byte(text)); err != nil {
+		p.annotationProblem(AnnotationHealthCheck, err)
+		return nil
+	}
+	return check
 }
 
 // weight returns the weight of the endpoints of an EndpointSlice.

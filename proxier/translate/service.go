@@ -76,6 +76,7 @@ func parseServiceSpec(svc *corev1.Service) (s *cluster.Service, problems []error
 	s.NoEject = p.noEject(svc.Annotations)
 	s.HashTableSize = p.hashTableSize(svc.Annotations)
 	s.Retry = p.retry(svc.Annotations)
+	s.HealthCheck = p.healthCheck(svc.Annotations)
 	for i, port := range spec.Ports {
 		sp, err := servicePortOf(port, spec.Type)
 		if err != nil {
@@ -83,6 +84,10 @@ func parseServiceSpec(svc *corev1.Service) (s *cluster.Service, problems []error
 			continue
 		}
 		s.Ports = append(s.Ports, sp)
+		if s.HealthCheck != nil && sp.Protocol != cluster.TCP {
+			err := fmt.Errorf("endpoints of spec.ports[%d] are not checked: its protocol is %s", i, sp.Protocol)
+			p.annotationProblem(AnnotationHealthCheck, err)
+		}
 	}
 	return s, p.problems
 }

@@ -111,7 +111,8 @@ func (s *story) create(flags ...string) {
 // allSteps returns the steps by name.
 func (s *story) allSteps() map[string]script.Command {
 	all := map[string]any{
-		"cluster": s.create, "add": s.add, "listen": s.listen, "sysctl": s.sysctl, "on": s.on,
+		"cluster": s.create, "add": s.add, "listen": s.listen, "serve": s.startServers, "shut": s.stopServers,
+		"sysctl": s.sysctl, "on": s.on,
 		"apply": s.applyFiles, "absent": s.absent, "spec": s.spec, "label": s.label,
 		"endpoints": s.endpoints, "avoided": s.avoid, "remove": s.remove,
 		"terminate": s.terminate, "kill": s.kill, "interrupt": s.interrupt, "start": s.start, "settle": s.settle,

@@ -154,18 +154,9 @@ type servers struct{ tcp, udp *lab.Server }
 func (s *story) scale(service string, pods ...string) {
 	s.wanted = pods
 	for _, name := range pods {
-		if _, running := s.servers[name]; running {
-			continue
+		if _, running := s.servers[name]; !running {
+			s.startServers(spareTarget, name)
 		}
-		tcp, err := s.pods[name].ServeTCP(spareTarget)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		udp, err := s.pods[name].ServeUDP(spareTarget)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		s.servers[name] = servers{tcp, udp}
 	}
 	endpoints := fmt.Sprint("port=", spareTarget, " ", strings.Join(pods, " "))
 	for name := range s.servers {
@@ -179,12 +170,34 @@ func (s *story) scale(service string, pods ...string) {
 // endTerminating removes the endpoints of a Service that terminate.
 func (s *story) endTerminating(service string) {
 	s.setEndpoints(fmt.Sprint("port=", spareTarget, " ", strings.Join(s.wanted, " ")), service)
-	for name, server := range s.servers {
+	for name := range s.servers {
 		if !slices.Contains(s.wanted, name) {
-			server.tcp.Close()
-			server.udp.Close()
-			delete(s.servers, name)
+			s.stopServers(name)
 		}
+	}
+}
+
+// startServers starts TCP and UDP servers in pods, which stopServers can end.
+func (s *story) startServers(port uint16, pods ...string) {
+	for _, name := range pods {
+		tcp, err := s.pods[name].ServeTCP(port)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		udp, err := s.pods[name].ServeUDP(port)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.servers[name] = servers{tcp, udp}
+	}
+}
+
+// stopServers ends the servers that startServers started in pods.
+func (s *story) stopServers(pods ...string) {
+	for _, name := range pods {
+		s.servers[name].tcp.Close()
+		s.servers[name].udp.Close()
+		delete(s.servers, name)
 	}
 }
 

@@ -129,6 +129,7 @@ func (s *server) connect(pc *proxier.Config) error {
 	if s.options.Manifests != "" {
 		pc.ExplicitSync = true // the manifest source calls Sync
 		pc.NodeOptional = true
+		pc.HealthChecks = true
 		return nil
 	}
 	client, eventClient, err := newClients(&s.config.ClientConnection, s.options.Master, &s.contact)

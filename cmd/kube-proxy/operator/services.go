@@ -209,6 +209,9 @@ func printService(w io.Writer, s *table.ServiceView, wide bool) {
 	fmt.Fprintf(t, "SERVICE\t%s\n", s.ServiceName)
 	fmt.Fprintf(t, "POLICY\tinternal %s, external %s\n", s.InternalPolicy, s.ExternalPolicy)
 	fmt.Fprintf(t, "AFFINITY\t%s\n", affinityText(s))
+	if s.HealthCheck != nil {
+		fmt.Fprintf(t, "HEALTH CHECK\t%s\n", s.HealthCheck)
+	}
 	if s.Restricted {
 		fmt.Fprintf(t, "SOURCE RANGES\t%s\n", prefixesText(s.SourceRanges))
 	}
@@ -280,8 +283,11 @@ func conditionsText(e *ruleset.EndpointUse) string {
 }
 
 func useText(e *ruleset.EndpointUse, policy cluster.Policy) string {
-	if why := e.Why(policy); why != "" {
+	switch why := e.Why(policy); {
+	case why != "":
 		return "not used: " + why
+	case e.Ejection != nil && e.Ejection.Unhealthy():
+		return "used, although unhealthy: " + e.Ejection.Why()
 	}
 	return "used"
 }

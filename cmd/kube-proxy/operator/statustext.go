@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/checker"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
@@ -33,6 +34,9 @@ func (s *status) print(w io.Writer, wide bool) {
 	}
 	if p := s.Proxy; p != nil {
 		fmt.Fprintf(t, "RETRY\t%s\n", retryText(p))
+		if p.HealthChecks != (checker.Summary{}) {
+			fmt.Fprintf(t, "HEALTH CHECKS\t%s\n", checksText(&p.HealthChecks))
+		}
 		if p.InvalidObjects > 0 {
 			fmt.Fprintf(t, "INVALID\t%d objects with invalid fields, see their events\n", p.InvalidObjects)
 		}
@@ -92,6 +96,18 @@ func retryText(p *answer.ProxyStatus) string {
 		return "never"
 	}
 	return fmt.Sprintf("connections without an answer get another endpoint after %d s", p.RetryAfterSeconds)
+}
+
+// checksText describes the health checks of endpoints.
+func checksText(c *checker.Summary) string {
+	text := fmt.Sprintf("%d endpoints are checked", c.Endpoints)
+	if c.Slowed > 0 {
+		text += fmt.Sprintf("; the limits make the periods of %d longer, up to %.0f s", c.Slowed, c.PeriodSeconds)
+	}
+	if c.Unsent > 0 {
+		text += fmt.Sprintf("; checks of %d cannot be sent", c.Unsent)
+	}
+	return text
 }
 
 // printSyncs writes the last sync of each family that wrote something, and what
@@ -217,6 +233,8 @@ func printEjected(w io.Writer, p *answer.ProxyStatus) {
 		printList(w, family+" ENDPOINTS THAT ARE EJECTED", f.Ejected, ejected)
 		printList(w, family+" SERVICE PORTS WITHOUT EJECTIONS: MORE THAN HALF OF THE ENDPOINTS DO NOT ANSWER",
 			len(f.AllUsed), f.AllUsed)
+		printList(w, family+" SERVICE PORTS WITHOUT A HEALTHY ENDPOINT: THE LAST ONES STAY IN USE", len(f.NoneHealthy),
+			f.NoneHealthy)
 	}
 	printList(w, "SERVICE PORTS WITHOUT EJECTIONS: NO ENDPOINT ANSWERS PROBES OF THIS NODE", len(p.Blind), p.Blind)
 }

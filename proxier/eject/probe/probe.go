@@ -27,7 +27,7 @@ type Outcome struct {
 // passes its outcome to results once, after eject.ProbeTimeout at the latest.
 // It does not block if results has room.
 func Send(p eject.Probe, results chan<- Outcome) {
-	try(p.Addr, func(err error) { results <- Outcome{p, resultOf(err)} })
+	try(p.Addr, eject.ProbeTimeout, func(err error) { results <- Outcome{p, resultOf(err)} })
 }
 
 // Reply is what comes back for a probe.
@@ -39,30 +39,37 @@ const (
 	Refused     Reply = "RST" // or an ICMP error that the port is unreachable
 	Unreachable Reply = "ICMP error"
 	Silence     Reply = "nothing"
+	NoRoute     Reply = "no route"
 	NotSent     Reply = "not sent"
 )
 
-// Ask is like Send, for one endpoint, and passes on what came back for it.
-func Ask(to netip.AddrPort, reply func(Reply)) {
-	try(to, func(err error) { reply(replyOf(err)) })
+// Ask is like Send, for one endpoint, and passes on what came back for it
+// within a timeout. The kernel gives up after 3 s. reply may be called before
+// Ask returns.
+func Ask(to netip.AddrPort, timeout time.Duration, reply func(Reply)) {
+	try(to, timeout, func(err error) { reply(replyOf(err)) })
 }
 
 // try attempts to connect, and passes on the error once.
-func try(to netip.AddrPort, done func(error)) {
+func try(to netip.AddrPort, timeout time.Duration, done func(error)) {
 	c, err := begin(to)
 	if c == nil {
 		done(err)
 		return
 	}
 	go func() {
-		err := wait(c)
+		err := wait(c, timeout)
 		c.Close()
 		done(err)
 	}()
 }
 
-// errNotSent is the error of an attempt that this node could not make.
-var errNotSent = errors.New("not sent")
+// Errors of attempts that this node could not make, for any reason and because
+// it has no route.
+var (
+	errNotSent = errors.New("not sent")
+	errNoRoute = errors.New("no route")
+)
 
 // replyOf returns what came back for an attempt with an error, nil for none.
 // Errors other than those of answers are those of ICMP messages of routers, or
@@ -73,6 +80,8 @@ func replyOf(err error) Reply {
 		return Accepted
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ECONNRESET):
 		return Refused
+	case errors.Is(err, errNoRoute):
+		return NoRoute
 	case errors.Is(err, errNotSent):
 		return NotSent
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -85,7 +94,7 @@ func resultOf(err error) eject.Result {
 	switch replyOf(err) {
 	case Accepted, Refused:
 		return eject.Answered
-	case NotSent:
+	case NotSent, NoRoute:
 		return eject.Failed
 	}
 	return eject.Lost
@@ -124,8 +133,11 @@ func begin(to netip.AddrPort) (*os.File, error) {
 		return os.NewFile(uintptr(fd), "probe"), nil
 	}
 	unix.Close(fd)
-	if r := replyOf(err); r == Accepted || r == Refused {
+	switch r := replyOf(err); {
+	case r == Accepted || r == Refused:
 		return nil, err
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
+		return nil, errors.Join(errNoRoute, err)
 	}
 	return nil, errors.Join(errNotSent, err)
 }
@@ -151,10 +163,10 @@ func address(to netip.AddrPort) (family int, addr unix.Sockaddr) {
 }
 
 // wait waits for the end of the attempt, and returns its error.
-func wait(c *os.File) error {
+func wait(c *os.File, timeout time.Duration) error {
 	raw, err := c.SyscallConn()
 	if err == nil {
-		err = c.SetWriteDeadline(time.Now().Add(eject.ProbeTimeout))
+		err = c.SetWriteDeadline(time.Now().Add(timeout))
 	}
 	if err != nil {
 		return errors.Join(errNotSent, err)

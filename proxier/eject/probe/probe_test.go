@@ -66,14 +66,29 @@ func TestAsk(t *testing.T) {
 		"192.0.2.1:80": Accepted, "[fd01::1]:80": Accepted,
 		"192.0.2.1:81": Refused, "[fd01::1]:81": Refused,
 		"192.0.2.9:80": Silence, "[fd01::9]:80": Silence, // the neighbor is given up later
-		"203.0.113.1:80": NotSent, "[fd02::1]:80": NotSent, "127.0.0.1:80": NotSent,
+		"203.0.113.1:80": NoRoute, "[fd02::1]:80": NoRoute, "127.0.0.1:80": NotSent,
 	} {
 		replies := make(chan Reply, 1)
-		Ask(netip.MustParseAddrPort(addr), func(r Reply) { replies <- r })
+		Ask(netip.MustParseAddrPort(addr), eject.ProbeTimeout, func(r Reply) { replies <- r })
 		if got := <-replies; got != want {
 			t.Errorf("%s: got %s, want %s", addr, got, want)
 		}
 	}
+}
+
+// A probe for which the process has no descriptor is not sent.
+func TestDescriptors(t *testing.T) {
+	nstest.Enter(t)
+	addNetwork(t)
+	var limit unix.Rlimit
+	must.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	must.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: limit.Max}))
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	Ask(netip.MustParseAddrPort("192.0.2.1:80"), eject.ProbeTimeout, func(r Reply) {
+		if r != NotSent {
+			t.Errorf("got %s", r)
+		}
+	})
 }
 
 // A server accepts no connection of a probe, with a queue of half-open

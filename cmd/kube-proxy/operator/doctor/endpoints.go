@@ -100,7 +100,7 @@ func probeEach(ctx context.Context, endpoints []*probed, within time.Duration) e
 	gap := min(second/eject.MaxProbesPerNamespace, within/time.Duration(max(len(endpoints), 1)))
 	replied := make(chan struct{}, len(endpoints))
 	for _, e := range endpoints {
-		probe.Ask(e.addr, func(r probe.Reply) {
+		probe.Ask(e.addr, eject.ProbeTimeout, func(r probe.Reply) {
 			e.reply = r
 			replied <- struct{}{}
 		})
@@ -126,7 +126,7 @@ func endpointsFinding(endpoints []*probed, all int) Finding {
 	compared := compare(endpoints)
 	for _, e := range endpoints {
 		switch {
-		case e.reply == probe.NotSent, e.reply == probe.Accepted:
+		case e.reply == probe.NotSent, e.reply == probe.NoRoute, e.reply == probe.Accepted:
 		case e.reply == probe.Refused:
 			refused = append(refused, e.String()+": refuses connections (RST)")
 		case compared.of(e) == "":
