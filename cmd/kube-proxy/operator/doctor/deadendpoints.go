@@ -34,8 +34,8 @@ func checkDeadEndpoints(_ context.Context, n *node) Finding {
 	}
 	switch {
 	case len(unsure) > 0:
-		return warn(fmt.Sprintf("most endpoints of %d service ports do not answer on their port, or fail health checks, "+
-			"so some or all of these get new connections", len(unsure)),
+		return warn(fmt.Sprintf("most endpoints of %d service ports do not answer on their port, or fail health "+
+			"checks, so some or all of these get new connections", len(unsure)),
 			"if the pods answer on other ports (the check endpoints compares them), look at the process that should "+
 				"listen and at network policies; otherwise at the network of this node: connect to the endpoints from "+
 				"this node and from another one, for example with curl").
