@@ -130,6 +130,7 @@ func (a *answers) answerSteps(e *engine) map[string]any {
 			return lines
 		}),
 		"eject": e.eject, "prolong": e.prolong, "unhealthy": e.unhealthy, "ejectable": e.ejectable,
+		// returns the service ports without a healthy endpoint.
 		"status-none-healthy": e.ask(func(_ *table.Table, s *table.Stats) string {
 			return strings.Join(s.NoneHealthy, " ")
 		}),
