@@ -40,7 +40,9 @@ func knownMetrics(t *testing.T) map[string]bool {
 // ownMetrics returns the names of our metrics in the source, sorted.
 func ownMetrics(t *testing.T) (names []string) {
 	t.Helper()
-	for _, folder := range []string{"proxier", "proxier/checker", "proxier/ejector", "proxier/follow", "cmd/kube-proxy/app"} {
+	for _, folder := range []string{
+		"proxier", "proxier/checker", "proxier/ejector", "proxier/follow", "cmd/kube-proxy/app",
+	} {
 		files, err := filepath.Glob(filepath.Join(repository, folder, "*.go"))
 		must.NoError(t, err)
 		for _, file := range files {

@@ -48,6 +48,9 @@ func TestFlushedRuleset(t *testing.T) {
 		tabletest.LoadNFT(t, "flush ruleset")
 		second = time.Now()
 		f.mustCheck(t)
+		for f.handle(t) == 0 && time.Since(second) < 30*time.Second { // earlier repairs took too much CPU time
+			f.mustCheck(t)
+		}
 		f.check(t)
 	}
 	tabletest.LoadNFT(t, "flush ruleset")
