@@ -56,7 +56,8 @@ type service struct {
 	check   cluster.HealthCheck
 	ports   map[eject.Port][]netip.AddrPort // sorted
 	targets map[netip.AddrPort]*target
-	// period is that of the checks of each endpoint: as wanted, or longer.
+	// period is the time between two checks of an endpoint. It can be longer
+	// than the annotation asks for.
 	period time.Duration
 }
 
