@@ -23,9 +23,10 @@ type health struct {
 	// damaged. whole is when it was found to be whole again, zero if it is not.
 	failing bool
 	whole   time.Time
-	// damage is for how long the table was damaged, less half of the time for
-	// which it was whole. So it also grows if another program damages the table
-	// again after each repair. last is the time of the last check.
+	// damage is for how long checks left the table damaged, less half of the
+	// time for which it was whole. So it also grows if some repairs succeed. It
+	// does not grow if each check repairs the damage that it finds. last is the
+	// time of the last check.
 	damage time.Duration
 	last   time.Time
 }
