@@ -37,6 +37,13 @@ func (e *CommitError) Error() string {
 	return s
 }
 
+// LacksOwners reports whether the kernel refused a transaction because it has
+// no tables with an owner (before Linux 5.12).
+func LacksOwners(err error) bool {
+	e, ok := errors.AsType[*CommitError](err)
+	return ok && e.Problems[0].Op == kindTable.addition && errors.Is(err, unix.EINVAL)
+}
+
 // Unwrap returns the error numbers of the problems.
 func (e *CommitError) Unwrap() []error {
 	errs := make([]error, len(e.Problems))

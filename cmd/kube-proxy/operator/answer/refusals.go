@@ -55,9 +55,7 @@ func (r *refusals) begin() {
 			r.tables = append(r.tables, table)
 		}
 	}
-	r.err = err
-	if refused, ok := errors.AsType[*nft.CommitError](err); ok && errors.Is(err, unix.EINVAL) &&
-		refused.Problems[0].Op == "add table" {
+	if r.err = err; nft.LacksOwners(err) {
 		r.err = errors.New("counting them requires Linux 5.12 or later, for tables that end with their process")
 	}
 	r.last = make(map[conntrack.Pair]uint64)

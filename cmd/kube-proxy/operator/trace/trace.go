@@ -100,11 +100,10 @@ func (t *Trace) addTable(f nft.Family, selection *Selection) error {
 
 // permission returns an error that names the cause of a refusal.
 func permission(err error) error {
-	var refused *nft.CommitError
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return errors.New("no permission to trace packets: CAP_NET_ADMIN is required")
-	case errors.As(err, &refused) && refused.Problems[0].Op == "add table" && errors.Is(err, unix.EINVAL):
+	case nft.LacksOwners(err):
 		return errors.New("tracing packets requires Linux 5.12 or later, for tables that end with their process")
 	}
 	return err
