@@ -163,7 +163,7 @@ func (r *removal) includes(flow trackedFlow, nodeAddrs addrSet, isLocal func(net
 
 // maxOfPort is the number of endpoints with the same port that have dumps of
 // their own. With three, two more walks of the kernel cost as much as the
-// messages for 30 % of all entries (see maxDumps).
+// messages for 30 % of all entries (see MaxDumps).
 const maxOfPort = 2
 
 // removed selects the connections to the endpoints of the removals of a family.
