@@ -102,10 +102,11 @@ type record struct {
 	// decreases at decay.
 	level int
 	decay time.Time
-	// restUntil is the time until which tries are ignored, rests the number of
+	// restUntil is the time until which tries are ignored, strangersUntil that
+	// until which those of clients without an answer are. rests is the number of
 	// rests in a row.
-	restUntil time.Time
-	rests     int
+	restUntil, strangersUntil time.Time
+	rests                     int
 	// trialUntil is the end of the trial, zero before the first one.
 	trialUntil time.Time
 }
@@ -119,8 +120,9 @@ const (
 	probed               // waits for the results of probes
 	lost                 // waits for a control and for the second look
 	ejected
-	onTrial // its ejection has ended, although it answered no probe
-	control // none of the above: it is compared with them
+	returning // is ejected, and waits for a look
+	onTrial   // its ejection has ended, although it answered no probe
+	control   // none of the above: it is compared with them
 )
 
 // New returns a Detector.
@@ -146,11 +148,15 @@ func (d *Detector) Tried(now time.Time, tries []Try) {
 				continue
 			}
 		}
-		if r.phase == ejected || r.phase == watched && now.Before(r.restUntil) {
+		if r.isEjected() || r.phase == watched && r.ignores(now, t.Client.Addr()) {
 			continue
 		}
 		r.tried(now, t)
 		switch {
+		case r.phase == watched && now.Before(r.strangersUntil):
+			if d.evidence(now, r) >= minTries {
+				r.phase = suspect
+			}
 		case r.phase == watched && r.count(d.window(now)) >= minTries:
 			r.phase = suspect
 		case r.phase == onTrial && d.evidence(now, r) >= minTries:
@@ -172,7 +178,7 @@ func (d *Detector) record(p *port, e Endpoint) *record {
 }
 
 func (d *Detector) forget(r *record) {
-	if r.phase == ejected {
+	if r.isEjected() {
 		d.changed[r.Port] = struct{}{}
 	}
 	delete(r.port.records, r.Addr)
@@ -194,6 +200,9 @@ func (d *Detector) Answers(now time.Time, e Endpoint, answers []Answer) {
 		if d.evidence(now, r) >= minTries {
 			r.port.wantControl(now)
 		}
+	case returning:
+		r.look(now, answers)
+		d.putOnTrial(now, r)
 	case lost:
 		if slices.ContainsFunc(answers, r.isNew) {
 			d.clear(now, r)
@@ -203,22 +212,40 @@ func (d *Detector) Answers(now time.Time, e Endpoint, answers []Answer) {
 	}
 }
 
+// ignores reports whether tries of a client are ignored at a time.
+func (r *record) ignores(now time.Time, client netip.Addr) bool {
+	return now.Before(r.restUntil) || now.Before(r.strangersUntil) && !r.knows(client)
+}
+
 // clear records that a suspect is alive, or that its state cannot be told.
 func (d *Detector) clear(now time.Time, r *record) {
-	r.restUntil = now.Add(min(firstRest<<r.rests, lastRest))
-	if firstRest<<r.rests < lastRest {
+	r.restUntil = r.rest(now)
+	r.phase, r.tries = watched, nil
+}
+
+// clearStrangers records that the tries of a suspect are no evidence.
+func (d *Detector) clearStrangers(now time.Time, r *record) {
+	r.strangersUntil, r.phase = r.rest(now), watched
+	r.tries = slices.DeleteFunc(r.tries, func(t try) bool { return !r.knows(t.client.Addr()) })
+}
+
+// rest returns the end of a rest that begins now. Each one is longer than the
+// last.
+func (r *record) rest(now time.Time) time.Time {
+	lasts := min(firstRest<<r.rests, lastRest)
+	if lasts < lastRest {
 		r.rests++
 	}
-	r.phase, r.tries, r.answered = watched, nil, nil
+	return now.Add(lasts)
 }
 
 func (d *Detector) eject(now time.Time, r *record) {
 	r.phase, r.applied = ejected, false
 	r.ejection = cluster.Ejection{
-		Endpoint: r.Addr, Since: now, Attempts: d.evidence(now, r), Clients: r.triedClients(),
+		Endpoint: r.Addr, Since: now, Attempts: d.evidence(now, r), Clients: clientsOf(r.evident(now)),
 		Probes: r.ejection.Probes,
 	}
-	r.keepClients(r.tries)
+	r.keepSome(r.tries)
 	if r.level == 0 || timeOf(r.level) < maxTime {
 		r.level++
 	}
@@ -230,13 +257,16 @@ func (d *Detector) eject(now time.Time, r *record) {
 	d.changed[r.Port] = struct{}{}
 }
 
-// tryAgain ends an ejection whose endpoint has not answered the last probe. Its
+// putOnTrial ends an ejection whose endpoint has not answered the last probe. Its
 // clients show whether it is dead: a network policy may drop the probes.
-func (d *Detector) tryAgain(now time.Time, r *record) {
-	r.phase, r.tries, r.waiting, r.heard = onTrial, nil, 0, time.Time{}
-	r.looked, r.trialUntil, r.decay = now, now.Add(trialTime), now.Add(baseTime)
+func (d *Detector) putOnTrial(now time.Time, r *record) {
+	r.phase, r.tries, r.heard = onTrial, nil, time.Time{}
+	r.trialUntil, r.decay = now.Add(trialTime), now.Add(baseTime)
 	d.changed[r.Port] = struct{}{}
 }
+
+// isEjected reports whether an endpoint is ejected.
+func (r *record) isEjected() bool { return r.phase == ejected || r.phase == returning }
 
 // timeOf returns how long an ejection lasts.
 func timeOf(level int) time.Duration { return min(baseTime<<(level-1), maxTime) }
@@ -274,7 +304,7 @@ func (d *Detector) SetTargets(p Port, t Targets, ejections []netip.AddrPort) {
 	}
 	known.targets = t
 	for _, r := range known.records {
-		if !t.canLose(r.Addr) || r.phase == ejected && r.applied && !contains(ejections, r.Addr) {
+		if !t.canLose(r.Addr) || r.isEjected() && r.applied && !contains(ejections, r.Addr) {
 			d.forget(r)
 		}
 	}
@@ -291,7 +321,7 @@ func (d *Detector) known(e Endpoint) *record {
 // Ejected reports whether an endpoint is ejected.
 func (d *Detector) Ejected(e Endpoint) bool {
 	r := d.known(e)
-	return r != nil && r.phase == ejected
+	return r != nil && r.isEjected()
 }
 
 // Ports returns the service ports of a family whose Targets are needed, in no
@@ -325,7 +355,7 @@ func (d *Detector) ejected(key Port) iter.Seq[*record] {
 			return
 		}
 		for _, r := range p.records {
-			if r.phase == ejected && !yield(r) {
+			if r.isEjected() && !yield(r) {
 				return
 			}
 		}

@@ -2,6 +2,7 @@ package eject
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -26,17 +27,18 @@ const (
 	// maxTriesOf those of a client, so that one does not hide the others.
 	maxKeptTries = 16
 	maxTriesOf   = 2
-	// maxAnswered limits the answered connections of a suspect that are
-	// remembered, approximately, and their clients.
-	maxAnswered = 1024
-	// maxClients limits the clients of an endpoint that are remembered while it
-	// is ejected, and for memory afterwards.
-	maxClients = 16
-	memory     = 10 * time.Minute
-	// An endpoint is observed for as long as observedAnswers of other clients
-	// would take, on average, but not longer than maxObserved, twice that after
-	// an ejection, and four times after two. A client that is answered less often than rare (per
-	// second) would not come in this time.
+	// maxClients limits the clients of a suspect that are remembered, maxAnswered
+	// the answered connections of each, approximately.
+	maxClients  = 1024
+	maxAnswered = 64
+	// maxKept limits the clients that are remembered while an endpoint is
+	// ejected, and for memory afterwards.
+	maxKept = 16
+	memory  = 10 * time.Minute
+	// An endpoint is observed for as long as observedAnswers of another client
+	// would take, on average, but not longer than maxObserved, three times that
+	// after an ejection, and five times after more. Clients that are answered
+	// less often than rare (per second) are as one client.
 	observedAnswers = 3
 	maxObserved     = 30 * time.Second
 	rare            = 1.0 / 50
@@ -60,87 +62,124 @@ type Answer struct {
 
 // history is what is known about the answers of an endpoint.
 type history struct {
-	// answered are the connections that the endpoint had answered when it was
-	// looked at: those whose IDs are multiples of stride, sorted.
-	answered []uint32
-	stride   uint32
-	looked   time.Time
-	clients  []client
+	looked  time.Time
+	clients []*client // that it has answered, sorted
+	// all reports whether these are all clients at the time of the look.
+	all bool
 	// heard is the time of the last probe that the endpoint answered, zero if an
 	// ejection has ended without one since.
 	heard time.Time
 }
 
-// client is a client that an endpoint has answered, and how often, in
-// connections per second.
+// client is a client that an endpoint has answered.
 type client struct {
 	addr netip.Addr
-	rate float64
+	rate float64 // of answered connections per second
+	// answered are the connections at the time of the look: those whose IDs are
+	// multiples of stride.
+	answered []uint32
+	stride   uint32
 }
 
-// look records the connections that the endpoint has answered: if there are
-// many, a part of them. Clients that are known from before stay.
-func (h *history) look(now time.Time, answers []Answer) {
-	h.stride, h.looked = 1, now
-	for len(answers)/int(h.stride) > maxAnswered {
-		h.stride *= 2
+// look records the connections that the endpoint has answered. Clients from
+// before an ejection stay.
+func (r *record) look(now time.Time, answers []Answer) {
+	h, known := &r.history, make(map[netip.Addr]*client)
+	if now.Sub(r.ejection.Until) > memory {
+		h.clients = nil
 	}
-	rates := make(map[netip.Addr]float64)
 	for _, c := range h.clients {
-		rates[c.addr] = 0
+		c.answered, c.stride = nil, 1
+		known[c.addr] = c
 	}
-	h.answered, h.clients = nil, nil
+	rates := make(map[*client]float64)
 	for _, a := range answers {
-		if a.ID%h.stride != 0 {
-			continue
+		c := known[a.Client]
+		if c == nil {
+			c = &client{addr: a.Client}
+			known[a.Client] = c
 		}
-		h.answered = append(h.answered, a.ID)
-		rate := 0.0
-		if a.Lasts > 0 { // Little's law
-			rate = 1 / a.Lasts.Seconds()
+		c.answered = append(c.answered, a.ID)
+		if a.Lasts > 0 {
+			rates[c] += 1 / a.Lasts.Seconds() // Little's law
 		}
-		rates[a.Client] += rate
 	}
-	slices.Sort(h.answered)
-	for addr, rate := range rates {
-		h.clients = append(h.clients, client{addr, rate})
+	for c, rate := range rates {
+		c.rate = max(c.rate, rate)
 	}
-	slices.SortFunc(h.clients, func(a, b client) int { return a.addr.Compare(b.addr) })
+	h.looked, h.all = now, len(known) <= maxClients
+	h.keep(slices.Collect(maps.Values(known)), maxClients, nil)
+	for _, c := range h.clients {
+		c.sample()
+	}
+}
+
+// sample keeps a part of the answered connections if there are many.
+func (c *client) sample() {
+	c.stride = 1
+	for len(c.answered)/int(c.stride) > maxAnswered {
+		c.stride *= 2
+	}
+	c.answered = slices.DeleteFunc(c.answered, func(id uint32) bool { return id%c.stride != 0 })
+	slices.Sort(c.answered)
+}
+
+// keep keeps at most n of some clients, above all those with tries, then those
+// that connect most often.
+func (h *history) keep(clients []*client, n int, tries []try) {
+	if len(clients) > n {
+		silent := func(c *client) int {
+			if c.isSilent(tries) {
+				return 0
+			}
+			return 1
+		}
+		slices.SortFunc(clients, func(a, b *client) int {
+			return cmp.Or(silent(a)-silent(b), cmp.Compare(b.rate, a.rate), a.addr.Compare(b.addr))
+		})
+		clients = slices.Clone(clients[:n])
+	}
+	slices.SortFunc(clients, func(a, b *client) int { return a.addr.Compare(b.addr) })
+	h.clients = clients
+}
+
+// keepSome forgets what is not needed while the endpoint is ejected.
+func (h *history) keepSome(tries []try) {
+	h.keep(h.clients, maxKept, tries)
+	for _, c := range h.clients {
+		c.answered = nil
+	}
+}
+
+// isSilent reports whether a client has any of the tries.
+func (c *client) isSilent(tries []try) bool {
+	return slices.ContainsFunc(tries, func(t try) bool { return t.client.Addr() == c.addr })
 }
 
 // isNew reports whether an answered connection began after the look. It does so
-// only for IDs that are multiples of stride.
+// only for IDs that are multiples of the client's stride.
 func (h *history) isNew(a Answer) bool {
-	_, known := slices.BinarySearch(h.answered, a.ID)
-	return !known && a.ID%h.stride == 0
+	c := h.client(a.Client)
+	if c == nil {
+		return h.all
+	}
+	_, known := slices.BinarySearch(c.answered, a.ID)
+	return !known && a.ID%c.stride == 0
+}
+
+// client returns a client that the endpoint has answered, nil if it has not.
+func (h *history) client(addr netip.Addr) *client {
+	i, found := slices.BinarySearchFunc(h.clients, addr, func(c *client, addr netip.Addr) int {
+		return c.addr.Compare(addr)
+	})
+	if !found {
+		return nil
+	}
+	return h.clients[i]
 }
 
 // knows reports whether the endpoint has answered a client.
-func (h *history) knows(addr netip.Addr) bool {
-	_, found := slices.BinarySearchFunc(h.clients, addr, func(c client, addr netip.Addr) int {
-		return c.addr.Compare(addr)
-	})
-	return found
-}
-
-// keepClients keeps some of the clients, above all those with tries, then those
-// that connect most often.
-func (h *history) keepClients(tries []try) {
-	if len(h.clients) <= maxClients {
-		return
-	}
-	silent := func(c client) int {
-		if slices.ContainsFunc(tries, func(t try) bool { return t.client.Addr() == c.addr }) {
-			return 0
-		}
-		return 1
-	}
-	slices.SortFunc(h.clients, func(a, b client) int {
-		return cmp.Or(silent(a)-silent(b), cmp.Compare(b.rate, a.rate), a.addr.Compare(b.addr))
-	})
-	h.clients = slices.Clone(h.clients[:maxClients])
-	slices.SortFunc(h.clients, func(a, b client) int { return a.addr.Compare(b.addr) })
-}
+func (h *history) knows(addr netip.Addr) bool { return h.client(addr) != nil }
 
 // tried records a try. If there are too many, one of a client that the endpoint
 // has answered displaces one of another client.
@@ -199,22 +238,25 @@ func (d *Detector) window(now time.Time) time.Time {
 
 // evidence returns the number of tries that are evidence.
 func (d *Detector) evidence(now time.Time, r *record) (n int) {
-	all := r.count(d.window(now))
-	if now.Sub(r.heard) < memory {
-		return all
-	}
-	for _, t := range r.tries {
-		if r.knows(t.client.Addr()) {
-			n += t.count()
-		}
+	r.count(d.window(now))
+	for _, t := range r.evident(now) {
+		n += t.count()
 	}
 	return n
 }
 
-// triedClients returns the number of clients that tried.
-func (r *record) triedClients() int {
+// evident returns the tries that are evidence.
+func (r *record) evident(now time.Time) []try {
+	if now.Sub(r.heard) < memory {
+		return r.tries
+	}
+	return slices.DeleteFunc(slices.Clone(r.tries), func(t try) bool { return !r.knows(t.client.Addr()) })
+}
+
+// clientsOf returns the number of clients of tries.
+func clientsOf(tries []try) int {
 	clients := make(map[netip.Addr]struct{})
-	for _, t := range r.tries {
+	for _, t := range tries {
 		clients[t.client.Addr()] = struct{}{}
 	}
 	return len(clients)
@@ -222,16 +264,21 @@ func (r *record) triedClients() int {
 
 // observed returns the time at which the endpoint was observed for long enough,
 // after a look: if it lived, it would have answered a client that has no try.
+// Each of them may be the only one that it answers.
 func (r *record) observed() time.Time {
-	var rate float64
+	var lasts, rares float64
 	for _, c := range r.clients {
-		if !slices.ContainsFunc(r.tries, func(t try) bool { return t.client.Addr() == c.addr }) {
-			rate += c.rate
+		switch seen := c.rate / float64(max(c.stride, 1)); {
+		case c.isSilent(r.tries):
+		case seen < rare:
+			rares += seen
+		default:
+			lasts = max(lasts, observedAnswers/seen)
 		}
 	}
-	if rate < rare {
-		return r.looked
+	if rares >= rare {
+		lasts = max(lasts, observedAnswers/rares)
 	}
-	limit := maxObserved << min(r.level, 2)
-	return r.looked.Add(min(time.Duration(observedAnswers/rate*float64(time.Second)), limit))
+	limit := maxObserved * time.Duration(1+2*min(r.level, 2))
+	return r.looked.Add(min(time.Duration(lasts*float64(time.Second)), limit))
 }

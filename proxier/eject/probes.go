@@ -58,7 +58,7 @@ func (d *Detector) Next(now time.Time) (o Orders) {
 	for _, r := range d.waiting(now, wake, &o.Walk) {
 		p, namespace := r.port, r.Service.Namespace
 		switch {
-		case r.phase == suspect, r.phase == lost && p.hasControl(now):
+		case r.phase == suspect, r.phase == returning, r.phase == lost && p.hasControl(now):
 			o.Looks = append(o.Looks, r.Endpoint)
 		case r.phase == lost:
 			p.wantControl(now)
@@ -98,7 +98,7 @@ func (d *Detector) waiting(now time.Time, wake func(time.Time), walk *time.Time)
 		for _, r := range p.records {
 			switch {
 			case r.phase == lost && d.evidence(now, r) < minTries:
-				d.clear(now, r)
+				d.clearStrangers(now, r)
 			case r.phase == lost && now.Before(r.observed()):
 				wake(r.observed())
 			case r.phase == onTrial && !now.Before(r.trialUntil):
@@ -107,7 +107,7 @@ func (d *Detector) waiting(now time.Time, wake func(time.Time), walk *time.Time)
 				if wake(r.trialUntil); !d.last.After(r.looked) {
 					*walk = r.looked.Add(trialWait)
 				}
-			case r.phase == suspect, r.phase == lost, r.wantsProbe() && !now.Before(r.nextProbe):
+			case r.phase == suspect, r.phase == returning, r.phase == lost, r.wantsProbe() && !now.Before(r.nextProbe):
 				all = append(all, r)
 			case r.wantsProbe():
 				wake(r.nextProbe)
@@ -188,7 +188,7 @@ func (d *Detector) stillLost(now time.Time, r *record, result Result) {
 		r.ejection.Probes++
 	}
 	if !now.Before(r.ejection.Until) {
-		d.tryAgain(now, r)
+		r.phase = returning
 		return
 	}
 	r.nextProbe = now.Add(min(timeOf(r.level)/2, maxProbeInterval))
@@ -220,7 +220,7 @@ func (d *Detector) isOld(now time.Time, r *record) bool {
 		r.decay = r.decay.Add(baseTime)
 	}
 	return r.level == 0 && r.count(d.window(now)) == 0 && now.Sub(r.restUntil) > tryWindow &&
-		now.Sub(r.heard) > memory && now.Sub(r.ejection.Until) > memory
+		now.Sub(r.strangersUntil) > tryWindow && now.Sub(r.heard) > memory && now.Sub(r.ejection.Until) > memory
 }
 
 // forgetPorts forgets the service ports without records.
