@@ -73,6 +73,7 @@ type Try struct {
 // at a time.
 type Detector struct {
 	ports   map[Port]*port
+	at      map[netip.AddrPort][]*record
 	begun   int          // number of records that were ever begun
 	limit   *share.Limit // of records
 	rate    *rate        // of probes
@@ -128,7 +129,7 @@ const (
 // New returns a Detector.
 func New() *Detector {
 	return &Detector{
-		ports: make(map[Port]*port), limit: share.NewLimit(maxRecords), rate: newRate(),
+		ports: make(map[Port]*port), at: make(map[netip.AddrPort][]*record), limit: share.NewLimit(maxRecords), rate: newRate(),
 		changed: make(map[Port]struct{}),
 	}
 }
@@ -174,6 +175,7 @@ func (d *Detector) record(p *port, e Endpoint) *record {
 	d.begun++
 	r := &record{Endpoint: e, port: p, order: d.begun}
 	p.records[e.Addr] = r
+	d.at[e.Addr] = append(d.at[e.Addr], r)
 	return r
 }
 
@@ -182,6 +184,9 @@ func (d *Detector) forget(r *record) {
 		d.changed[r.Port] = struct{}{}
 	}
 	delete(r.port.records, r.Addr)
+	if d.at[r.Addr] = slices.DeleteFunc(d.at[r.Addr], func(o *record) bool { return o == r }); len(d.at[r.Addr]) == 0 {
+		delete(d.at, r.Addr)
+	}
 	d.limit.Return(r.Service.Namespace, 1)
 }
 

@@ -263,13 +263,17 @@ func clientsOf(tries []try) int {
 }
 
 // observed returns the time at which the endpoint was observed for long enough,
-// after a look: if it lived, it would have answered a client that has no try.
-// Each of them may be the only one that it answers.
-func (r *record) observed() time.Time {
+// after a look: if it lived, it would have answered a client that has no try,
+// neither with this service port nor with another one. Each of these clients may
+// be the only one that it answers.
+func (d *Detector) observed(r *record) time.Time {
+	isSilent := func(c *client) bool {
+		return slices.ContainsFunc(d.at[r.Addr], func(o *record) bool { return c.isSilent(o.tries) })
+	}
 	var lasts, rares float64
 	for _, c := range r.clients {
 		switch seen := c.rate / float64(max(c.stride, 1)); {
-		case c.isSilent(r.tries):
+		case isSilent(c):
 		case seen < rare:
 			rares += seen
 		default:

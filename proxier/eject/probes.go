@@ -99,8 +99,8 @@ func (d *Detector) waiting(now time.Time, wake func(time.Time), walk *time.Time)
 			switch {
 			case r.phase == lost && d.evidence(now, r) < minTries:
 				d.clearStrangers(now, r)
-			case r.phase == lost && now.Before(r.observed()):
-				wake(r.observed())
+			case r.phase == lost && now.Before(d.observed(r)):
+				wake(d.observed(r))
 			case r.phase == onTrial && !now.Before(r.trialUntil):
 				r.phase = watched
 			case r.phase == onTrial:
