@@ -25,6 +25,7 @@ package ejector
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -40,6 +41,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/eject"
 	"github.com/nftproxy/nftproxy/proxier/eject/probe"
 	"github.com/nftproxy/nftproxy/proxier/metric"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/share"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
@@ -126,6 +128,8 @@ type Ejector struct {
 	narrow time.Duration
 	// early reports whether the next walk takes place before its time.
 	early bool
+	// targets are those that the Detector knows.
+	targets map[eject.Port]targets
 	// ports are the service ports of the frontends with attempts in the last
 	// walk.
 	ports   map[netip.AddrPort]eject.Port
@@ -142,7 +146,7 @@ func New(config Config) (*Ejector, error) {
 	}
 	e := &Ejector{
 		config: config, conn: conn, detector: eject.New(), results: make(chan probe.Outcome, 2*eject.MaxProbes),
-		looks: share.NewRate(int(credit.Milliseconds())/walkShare, 1000/walkShare), narrow: time.Millisecond,
+		targets: make(map[eject.Port]targets), looks: share.NewRate(int(credit.Milliseconds())/walkShare, 1000/walkShare), narrow: time.Millisecond,
 		probes: config.Metrics.LabeledCounter("nftproxy_probes_total",
 			"Probes of endpoints that did not answer clients, and of others for comparison, by result.",
 			"result", string(eject.Answered), string(eject.Lost), string(eject.Failed)),
@@ -433,10 +437,21 @@ func (e *Ejector) ask(ctx context.Context, frontends map[netip.AddrPort]struct{}
 	e.asked = time.Now()
 }
 
-// usable are the endpoints that a service port uses.
-type usable struct {
-	port eject.Port
-	table.Usable
+// targets are the endpoints of a plan.
+type targets struct {
+	plan *ruleset.Plan
+	eject.Targets
+}
+
+// setTargets passes the endpoints that a service port uses to the Detector.
+func (e *Ejector) setTargets(p eject.Port, u table.Usable) {
+	t, known := e.targets[p]
+	if !known || t.plan != u.Plan {
+		t.plan = u.Plan
+		t.Cluster, t.Local = u.Plan.Usable()
+		e.targets[p] = t
+	}
+	e.detector.SetTargets(p, t.Targets, u.Ejected)
 }
 
 // resolveFamily asks a table (see ask).
@@ -449,9 +464,10 @@ func (e *Ejector) resolveFamily(ctx context.Context, f nft.Family, frontends map
 		}
 	}
 	if len(asked)+len(mine) == 0 {
+		maps.DeleteFunc(e.targets, func(p eject.Port, _ targets) bool { return p.Family == f })
 		return nil
 	}
-	found, all := make(map[netip.AddrPort]eject.Port), []usable(nil)
+	found, all := make(map[netip.AddrPort]eject.Port), make(map[eject.Port]table.Usable)
 	err := e.query(ctx, f, func(t *table.Table) error {
 		ports := make(map[eject.Port]struct{})
 		for _, p := range asked {
@@ -464,16 +480,19 @@ func (e *Ejector) resolveFamily(ctx context.Context, f nft.Family, frontends map
 			}
 		}
 		for p := range ports {
-			u, _ := t.Usable(nameOf(p))
-			all = append(all, usable{p, u})
+			all[p], _ = t.Usable(nameOf(p))
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for _, u := range all {
-		e.detector.SetTargets(u.port, eject.Targets{Cluster: u.Cluster, Local: u.Local}, u.Ejected)
+	maps.DeleteFunc(e.targets, func(p eject.Port, _ targets) bool {
+		_, known := all[p]
+		return p.Family == f && !known
+	})
+	for p, u := range all {
+		e.setTargets(p, u)
 	}
 	for at, p := range found {
 		e.ports[at] = p

@@ -155,7 +155,7 @@ func TestBlindNames(t *testing.T) {
 // are rare.
 func TestRefresh(t *testing.T) {
 	asked := 0
-	e := &Ejector{detector: ejected(), config: Config{
+	e := &Ejector{detector: ejected(), targets: make(map[eject.Port]targets), config: Config{
 		Families: []nft.Family{nft.IPv4, nft.IPv6},
 		Query: func(context.Context, nft.Family, func(*table.Table) error) error {
 			asked++
@@ -181,7 +181,7 @@ func TestSignsOfLife(t *testing.T) {
 	tabletest.SetEndpoint(tables[0], svc.Name, endpoint)
 	now := time.Now()
 	e := &Ejector{
-		detector: eject.New(), began: now, period: minPeriod,
+		detector: eject.New(), targets: make(map[eject.Port]targets), began: now, period: minPeriod,
 		config: Config{
 			Families: []nft.Family{nft.IPv4}, Calm: calm.New(now.Add(-2 * calm.Delay)),
 			Query: func(_ context.Context, _ nft.Family, ask func(*table.Table) error) error { return ask(tables[0]) },
