@@ -74,13 +74,9 @@ func (p *Plan) IsUsable(at netip.AddrPort) bool {
 	if p == nil {
 		return false
 	}
-	for _, targets := range [][]Target{p.Cluster, p.Local} {
-		i, found := slices.BinarySearchFunc(targets, at, func(t Target, at netip.AddrPort) int {
-			return t.AddrPort().Compare(at)
-		})
-		if found && !IsWeightless(p.Service, targets[i].Weight) {
-			return true
-		}
+	uses := func(t Target) bool { return t.AddrPort() == at && !IsWeightless(p.Service, t.Weight) }
+	if slices.ContainsFunc(p.Cluster, uses) || slices.ContainsFunc(p.Local, uses) {
+		return true
 	}
 	isAt := func(e cluster.Ejection) bool { return e.Endpoint == at }
 	e := p.Ejected

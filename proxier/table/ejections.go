@@ -138,8 +138,10 @@ func (t *Table) SetEjections(name PortName, all []cluster.Ejection, begun []neti
 		return false
 	}
 	all = slices.DeleteFunc(slices.Clone(all), func(e cluster.Ejection) bool {
-		return !u.Plan.IsUsable(e.Endpoint) ||
-			!hasAddr(begun, e.Endpoint) && !hasAddr(u.Ejected, e.Endpoint)
+		if hasAddr(begun, e.Endpoint) {
+			return !u.Plan.IsUsable(e.Endpoint)
+		}
+		return !hasAddr(u.Ejected, e.Endpoint)
 	})
 	return d.replaceEjections(d.port(name), all, false)
 }
