@@ -28,7 +28,7 @@ import (
 //	walks PERIOD             walks take place in this period, not each second
 //	tries PORT ADDRESS N     N clients, which the endpoint has answered before, have waited for answers now
 //	strangers PORT ADDRESS N   the same, of clients that it has not answered
-//	try PORT ADDRESS CLIENT ID   an attempt of a client that it has answered is unanswered now
+//	try PORT ADDRESS CLIENT ID   an attempt is unanswered now
 //	many PORT N              N endpoints of a service port, each with two tries
 //	broken NAMESPACE N       N service ports, all of whose endpoints are dead and two of which have tries
 //	answers ADDRESS N [CLIENT]   an endpoint answers N connections of a client, or of N others
@@ -192,10 +192,6 @@ func (s *story) newTries(e Endpoint, n int) (all []Try) {
 func (s *story) try(_ *script.Script, args []string) (string, error) {
 	id, err := strconv.Atoi(args[3])
 	e, client := Endpoint{portOf(args[0]), netip.MustParseAddrPort(args[1])}, netip.MustParseAddrPort(args[2])
-	known := func(a Answer) bool { return a.Client == client.Addr() }
-	if !slices.ContainsFunc(s.connected[e.Addr], known) {
-		s.answer(e.Addr, client.Addr())
-	}
 	s.walk([]Try{{e, client, uint32(id)}})
 	return "", err
 }
