@@ -115,7 +115,7 @@ func (s *story) allSteps() map[string]script.Command {
 		"sysctl": s.sysctl, "on": s.on,
 		"apply": s.applyFiles, "absent": s.absent, "spec": s.spec, "label": s.label,
 		"endpoints": s.endpoints, "avoided": s.avoid, "remove": s.remove,
-		"terminate": s.terminate, "kill": s.kill, "interrupt": s.interrupt, "start": s.start, "settle": s.settle,
+		"terminate": s.terminate, "crash": s.kill, "interrupt": s.interrupt, "start": s.start, "settle": s.settle,
 		"signal": s.signal,
 		// waits until the proxy of a node has ended.
 		"ended": func(node string) { s.proxy(node).wait(s.t) },
