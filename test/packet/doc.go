@@ -11,6 +11,8 @@
 //	    │                                                ▲
 //	    └─► connect: from ─► address ─── packets ────────┘─► endpoints
 //
+// TestBreaks breaks clusters, and runs the commands of an operator.
+//
 // Most tests are scripts in testdata/scripts. Its README describes connections
 // and objects; make steps PACKAGE=test/packet lists the steps.
 // An expectation (type expectation) is checked over all protocols and families
