@@ -170,8 +170,8 @@ func (t *Table) Rest() time.Duration { return t.keeper.Rest() }
 // Check continues.
 func (t *Table) IsRepairing() bool { return t.keeper.IsRepairing() }
 
-// Damaged reports whether the last Check found damage with which new connections
-// fail (see keep.Keeper.Damaged).
+// Damaged reports whether the last Check found damage with which new
+// connections fail (see keep.Keeper.Damaged).
 func (t *Table) Damaged() bool { return t.keeper.Damaged() }
 
 // Scrubbed reports whether Check has compared everything since another program

@@ -38,7 +38,7 @@ type breakage struct {
 	// Cause is a regular expression for what the command prints.
 	Cause string
 	// Remedy is what the command prints. With a Code or a Section, it is in
-	// docs/troubleshooting.md: the remedy of the code, or a text of the section.
+	// docs/troubleshooting.md: the remedy of the code, or in the section.
 	Remedy, Section string
 }
 
@@ -76,6 +76,7 @@ func TestBreaks(t *testing.T) {
 	}
 	suite := storySuite(func(s *story) map[string]any {
 		return map[string]any{
+			// runs the command of a break.
 			"diagnosed": func(name string) (text string) {
 				eventually(s.t, name, func() (err error) {
 					text, err = s.diagnose(byName[name])
@@ -121,8 +122,8 @@ func (s *story) diagnose(b *breakage) (text string, err error) {
 	return string(out), nil
 }
 
-// documented returns the part of docs/troubleshooting.md that has the remedy, ""
-// if the command prints it.
+// documented returns the part of docs/troubleshooting.md that has the remedy,
+// "" if the command prints it.
 func (b *breakage) documented(page []byte) string {
 	pattern := "(?ms)^##+ " + regexp.QuoteMeta(b.Section) + "$(.*?)^##"
 	switch {

@@ -305,8 +305,8 @@ type Stats struct {
 	Totals
 }
 
-// Damaged reports whether damage remained after the last Check, or the structure
-// of the table was repaired since the Check before it: new connections failed.
+// Damaged reports whether new connections failed: damage remained after the
+// last Check, or the structure was repaired since the Check before it.
 func (k *Keeper) Damaged() bool { return k.outage.found }
 
 // Stats returns the present numbers.
