@@ -173,9 +173,11 @@
 //     listing.
 //   - Linux 5.10 or later is required. The tests run on Linux 5.10, 6.1, 6.12
 //     and 6.18.
-//   - nft 1.0.6 or later lists the tables, and loads its listing again. Flags
-//     and user data equal the output of nft 1.0.6 byte by byte. Later versions
-//     read them, whereas user data of later versions makes nft 1.0.6 crash.
+//   - nft 1.0.2 or later lists the tables, and loads its listing again, unless
+//     a key of a set has a number of numgen: nft 1.0.2 aborts there.
+//     Flags and user data equal the output of nft 1.0.6 byte by byte. Later
+//     versions read them, whereas user data of later versions makes nft 1.0.6
+//     crash.
 //   - A transaction is sent as one datagram. Without CAP_NET_ADMIN in the
 //     initial user namespace it is limited to twice net.core.wmem_max.
 //

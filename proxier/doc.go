@@ -19,8 +19,9 @@
 //
 // Package follow does what follows the commits of the tables, for example the
 // deletion of flows whose endpoint was removed; package history keeps the last
-// changes, and package ejector finds endpoints that answer nothing. A Proxier
-// also follows the addresses of the node, and has metrics.
+// changes. Packages ejector and checker find endpoints that answer nothing, or
+// fail health checks. A Proxier also follows the addresses of the node, and has
+// metrics.
 //
 // A program can pass objects of the Kubernetes API to a Proxier, or plain
 // structs to the tables (see table.New):

@@ -137,15 +137,6 @@ func (f *family) publish() {
 	f.stats.Store(&stats)
 }
 
-// recordOutage passes damage that remains after a check to the health.
-func (f *family) recordOutage() {
-	outage := f.table.Outage()
-	if outage == nil {
-		outage = new(keep.Outage)
-	}
-	f.health.checked(outage.Since, time.Now())
-}
-
 // handOver passes changes to the table that cost at most limit. If some are
 // left, wait is the time until they should be handed over.
 func (f *family) handOver(limit int) (wait time.Duration, left bool) {

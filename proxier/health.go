@@ -20,44 +20,41 @@ type health struct {
 	waiting, running time.Time
 	synced           time.Time // end of the last successful sync; zero before the first
 	// failing reports whether new connections fail because the table is
-	// damaged. whole is when it was found to be whole again, zero if it is not.
+	// damaged.
 	failing bool
-	whole   time.Time
-	// damage is for how long checks left the table damaged, less half of the
-	// time for which it was whole. So it also grows if some repairs succeed. It
-	// does not grow if each check repairs the damage that it finds. last is the
-	// time of the last check.
-	damage time.Duration
-	last   time.Time
+	// outage is for how long the table was damaged, less the time for which it
+	// was whole, from 0 to outageTime.
+	outage time.Duration
+	// damaged is the outcome of the last check, at the time checked.
+	damaged bool
+	checked time.Time
 }
 
-// outageTime is how long damage must last before the family fails, and how long
-// the table must be whole before the family serves again. So no program takes
-// all nodes out of load balancers with one flush, and none makes a node flap.
+// outageTime is how much longer than whole the table must be damaged before the
+// family fails, and whole before it serves again. So no program takes all nodes
+// out of load balancers with a few flushes, and none makes a node flap.
 const outageTime = 5 * time.Second
 
-// checked records whether the table is damaged, and since when. since is zero
-// if no damage remains.
-func (h *health) checked(since, now time.Time) {
+// check records whether a check found damage, repaired or not. The damage began
+// at most pollPeriod ago, unless the last check found damage, too: then another
+// program damaged the table soon after the repair.
+func (h *health) check(damaged bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	elapsed := now.Sub(cmp.Or(h.checked, now))
+	var outage time.Duration
 	switch {
-	case h.last.IsZero():
-		h.whole = now
-	case h.whole.IsZero(): // damage remained after the last check
-		h.damage += now.Sub(h.last)
-	default:
-		h.damage = max(0, h.damage-now.Sub(h.last)/2)
+	case damaged && h.damaged:
+		outage = elapsed
+	case damaged:
+		outage = min(elapsed, pollPeriod)
 	}
-	h.last = now
-	switch {
-	case !since.IsZero():
-		h.whole = time.Time{}
-		h.failing = h.failing || h.damage > outageTime
-	case h.whole.IsZero():
-		h.whole = now
-	case now.Sub(h.whole) >= outageTime:
-		h.failing, h.damage = false, 0
+	h.damaged, h.checked = damaged, now
+	switch h.outage = min(max(0, h.outage+2*outage-elapsed), outageTime); h.outage {
+	case outageTime:
+		h.failing = true
+	case 0:
+		h.failing = false
 	}
 }
 

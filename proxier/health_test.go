@@ -45,61 +45,39 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// A family also fails if its table is repaired, but damaged most of the time,
-// and not if repairs are fast.
-func TestOutageBetweenRepairs(t *testing.T) {
-	for _, c := range []struct {
-		damaged, whole time.Duration
-		failing        bool
-	}{
-		{damaged: 200 * time.Millisecond, whole: 50 * time.Millisecond, failing: true},
-		{damaged: 50 * time.Millisecond, whole: 200 * time.Millisecond},
-	} {
-		h, now := &health{patience: time.Minute}, time.Now()
-		for range 100 {
-			h.checked(now, now)
-			now = now.Add(c.damaged)
-			h.checked(time.Time{}, now)
-			now = now.Add(c.whole)
-		}
-		if h.failing != c.failing {
-			t.Errorf("damaged for %v of %v: got failing %v", c.damaged, c.damaged+c.whole, h.failing)
-		}
-		h.checked(time.Time{}, now.Add(outageTime))
-		if h.failing {
-			t.Error("after the outage: got a family that fails")
-		}
-	}
-}
-
-// A family fails while damage lasts for more than outageTime, and until its
-// table was whole for as long.
+// A family fails when its table was damaged for outageTime longer than it was
+// whole, and serves again when it was whole for as much longer. Damage began at
+// most pollPeriod before the check that found it, unless the last check found
+// damage, too.
 func TestOutage(t *testing.T) {
-	start := time.Now()
-	h := &health{patience: time.Minute}
+	h, now := &health{patience: time.Minute}, time.Now()
 	for _, c := range []struct {
-		at, since time.Duration // since: 0 if the table is whole
-		failing   bool
+		name    string
+		checks  string // in turn: x finds damage
+		every   time.Duration
+		during  time.Duration
+		failing bool
 	}{
-		{at: 1 * time.Second},
-		{at: 2 * time.Second, since: 2 * time.Second},
-		{at: 6 * time.Second, since: 2 * time.Second},
-		{at: 7 * time.Second}, // repaired in time
-		{at: 8 * time.Second, since: 8 * time.Second},
-		{at: 14 * time.Second, since: 8 * time.Second, failing: true},
-		{at: 15 * time.Second, failing: true},
-		{at: 16 * time.Second, since: 16 * time.Second, failing: true},
-		{at: 17 * time.Second, failing: true},
-		{at: 21 * time.Second, failing: true},
-		{at: 22 * time.Second},
+		{name: "whole", checks: ".", every: 10 * time.Second, during: time.Minute},
+		{name: "one flush in calm", checks: "x", every: 10 * time.Second, during: 10 * time.Second},
+		{name: "ten flushes", checks: "x", every: pollPeriod, during: 10 * pollPeriod},
+		{name: "a flush every second", checks: "x.", every: time.Second / 2, during: time.Minute},
+		{name: "a flush after every second check", checks: "x.", every: pollPeriod, during: time.Minute},
+		{name: "whole again", checks: ".", every: time.Second, during: outageTime},
+		{name: "a short outage", checks: "x", every: pollPeriod, during: outageTime - pollPeriod},
+		{name: "a long one", checks: "x", every: pollPeriod, during: pollPeriod, failing: true},
+		{name: "it lasts", checks: "x", every: pollPeriod, during: time.Minute, failing: true},
+		{name: "repaired a moment ago", checks: ".", every: pollPeriod, during: outageTime - pollPeriod, failing: true},
+		{name: "repaired a while ago", checks: ".", every: pollPeriod, during: pollPeriod},
+		{name: "damaged most of the time", checks: "xxxx.", every: pollPeriod, during: 3 * outageTime, failing: true},
+		{name: "whole most of the time", checks: "....x", every: pollPeriod, during: 3 * outageTime},
 	} {
-		var since time.Time
-		if c.since > 0 {
-			since = start.Add(c.since)
+		for i := range int(c.during / c.every) {
+			now = now.Add(c.every)
+			h.check(c.checks[i%len(c.checks)] == 'x', now)
 		}
-		h.checked(since, start.Add(c.at))
 		if got, _ := h.state(); got.Failing != c.failing || !got.Healthy {
-			t.Errorf("after %v: got %+v, want failing %v", c.at, got, c.failing)
+			t.Errorf("%s: got %+v after an outage of %v, want failing %v", c.name, got, h.outage, c.failing)
 		}
 	}
 }

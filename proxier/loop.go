@@ -3,6 +3,7 @@ package proxier
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 // Periods of SyncLoop that are not configurable.
@@ -181,11 +183,15 @@ func (l *syncLoop) check() {
 		return
 	}
 	err := l.table.Check()
-	l.recordOutage()
+	l.health.check(l.table.Damaged(), time.Now())
 	l.checkAfter = time.Now().Add(l.table.Rest())
 	if err != nil {
-		klog.ErrorS(err, "Failed to check the table", "ipFamily", l.name(), "retryAfter", checkRetry)
-		l.checkAfter = time.Now().Add(checkRetry)
+		retry := checkRetry
+		if _, damaged := errors.AsType[*keep.Damage](err); damaged { // since the repair
+			retry = pollPeriod
+		}
+		klog.ErrorS(err, "Failed to check the table", "ipFamily", l.name(), "retryAfter", retry)
+		l.checkAfter = time.Now().Add(retry)
 		l.health.changed()
 		l.request()
 	}

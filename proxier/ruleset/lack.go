@@ -10,9 +10,10 @@ import (
 )
 
 // Lack is why new connections to a service port reach no endpoint. It is more
-// precise than a Reach, because it also considers endpoints that no plan has.
+// precise than Reach.Reason, because it also considers endpoints that no plan
+// has, such as those that are not ready.
 type Lack struct {
-	// Of is the reason in the Reach, which decides what happens to packets.
+	// Of is Reach.Reason, which decides what happens to packets.
 	Of Reason `json:"of"`
 	// Reason is more precise, or the same.
 	Reason Reason `json:"code"`
@@ -36,10 +37,10 @@ func (l *Lack) State(kind AddressKind) string {
 	return "drops clients outside the cluster: no usable endpoint on this node, " + l.Short
 }
 
-// LackOf returns why traffic with a policy reaches no endpoint for a reason of
-// Reach. uses are the EndpointUses of the input.
+// LackOf returns why traffic with a policy reaches no endpoint. of is its
+// Reach.Reason, uses are the EndpointUses of the input.
 func LackOf(f nft.Family, in *PlanInput, uses []EndpointUse, policy cluster.Policy, of Reason) Lack {
-	l := lack{family: f, in: in, name: in.Service.Name.WithPort(in.Port.Name), count: make(map[Unused]int)}
+	l := unusedCounts{family: f, in: in, name: in.Service.Name.WithPort(in.Port.Name), count: make(map[Unused]int)}
 	for i := range uses {
 		u := &uses[i]
 		why := u.For(policy)
@@ -57,8 +58,8 @@ func LackOf(f nft.Family, in *PlanInput, uses []EndpointUse, policy cluster.Poli
 	return found
 }
 
-// InFamily returns the lack of a Service without endpoints of a family that has
-// endpoints of another one.
+// InFamily returns the lack of a Service that has endpoints of the other family
+// only.
 func (l Lack) InFamily(service cluster.ServiceName, f, other nft.Family) Lack {
 	short := fmt.Sprintf("all endpoints are %s", other.Name())
 	return Lack{
@@ -79,8 +80,9 @@ func (l Lack) WithoutSlices(service cluster.ServiceName) Lack {
 	}
 }
 
-// lack counts the endpoints that could serve a service port.
-type lack struct {
+// unusedCounts counts the endpoints of a service port that a frontend does not
+// use, by reason.
+type unusedCounts struct {
 	family    nft.Family
 	in        *PlanInput
 	name      string // of the service port
@@ -89,7 +91,7 @@ type lack struct {
 	count     map[Unused]int
 }
 
-func (l *lack) byReason(of Reason) Lack {
+func (l *unusedCounts) byReason(of Reason) Lack {
 	switch of {
 	case NoWeight:
 		return l.noWeight()
@@ -106,7 +108,7 @@ func (l *lack) byReason(of Reason) Lack {
 }
 
 // alike returns the reason if it is the same for all endpoints.
-func (l *lack) alike() (Lack, bool) {
+func (l *unusedCounts) alike() (Lack, bool) {
 	all := func(u Unused) bool { return l.count[u] == l.endpoints }
 	name, n, family := l.in.Service.Name, l.endpoints, l.family.Name()
 	short := fmt.Sprintf("no pod with an %s address matches the selector %s", family, l.in.Service.Selector)
@@ -138,7 +140,7 @@ func (l *lack) alike() (Lack, bool) {
 
 // noPort is the reason if no EndpointSlice has the port. The name of a port in
 // a slice is that of the service port.
-func (l *lack) noPort() Lack {
+func (l *unusedCounts) noPort() Lack {
 	p := l.in.Port
 	missing := fmt.Sprintf("a port named %q (%s)", p.Name, p.Protocol)
 	if p.Name == "" {
@@ -159,7 +161,7 @@ func (l *lack) noPort() Lack {
 }
 
 // slicePorts lists the ports of the endpoints, at most ten.
-func (l *lack) slicePorts() (texts []string) {
+func (l *unusedCounts) slicePorts() (texts []string) {
 	const limit = 10
 	for _, e := range l.in.Endpoints {
 		if !l.family.Of(e.Addr) {
@@ -176,7 +178,7 @@ func (l *lack) slicePorts() (texts []string) {
 }
 
 // noWeight is the reason if the endpoints that a client may use have weight 0.
-func (l *lack) noWeight() Lack {
+func (l *unusedCounts) noWeight() Lack {
 	hinted := l.count[UnusedZoneHints] + l.count[UnusedNodeHints]
 	if hinted == 0 {
 		return Lack{Reason: NoWeight, Short: l.list()}
@@ -186,7 +188,7 @@ func (l *lack) noWeight() Lack {
 }
 
 // list counts the endpoints by the reason why they are not used.
-func (l *lack) list() string {
+func (l *unusedCounts) list() string {
 	var texts []string
 	for why, n := range l.count {
 		texts = append(texts, fmt.Sprintf("%d of %d: %s", n, l.endpoints, why.Text()))

@@ -73,9 +73,13 @@ func checkRepair(t *testing.T, of *table.Table, kind keep.DamageKind, by string,
 		wantRewrites = 1
 	}
 	repair := map[bool]func(*table.Table) error{true: (*table.Table).Check, false: scrub}[by == "verify"]
-	for _, check := range []func(*table.Table) error{repair, (*table.Table).Check, scrub} {
+	structure := []keep.DamageKind{keep.DamagedTable, keep.DamagedSet, keep.DamagedChain, keep.DamagedRule}
+	for i, check := range []func(*table.Table) error{repair, (*table.Table).Check, scrub} {
 		must.NoError(t, check(of))
 		s := of.Stats()
+		if outage := i == 0 && by == "verify" && slices.Contains(structure, kind); of.Damaged() != outage {
+			t.Errorf("check %d found damage of kind %s: got an outage %v, want %v", i, kind, of.Damaged(), outage)
+		}
 		wrongKind := kind != keep.DamagedRow && (s.Repairs[kind] != want || s.Rewrites-before != wantRewrites)
 		if sum(maps.Values(s.Repairs)) != want || wrongKind { // the kind of a row is keep.DamagedRows if it is a sample
 			t.Errorf("got repairs %v and %d rewrites, want %d of kind %s", s.Repairs, s.Rewrites-before, want, kind)

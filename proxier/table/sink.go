@@ -170,8 +170,9 @@ func (t *Table) Rest() time.Duration { return t.keeper.Rest() }
 // Check continues.
 func (t *Table) IsRepairing() bool { return t.keeper.IsRepairing() }
 
-// Outage returns damage that is not repaired at once, nil if there is none.
-func (t *Table) Outage() *keep.Outage { return t.keeper.Outage() }
+// Damaged reports whether the last Check found damage with which new
+// connections fail (see keep.Keeper.Damaged).
+func (t *Table) Damaged() bool { return t.keeper.Damaged() }
 
 // Scrubbed reports whether Check has compared everything since another program
 // last committed.

@@ -29,7 +29,7 @@ const port = 8080
 //	add POD NODE [bridge=NAME] [interface=NAME] [like=POD]   adds a pod, at the addresses of another one
 //	remove POD
 //	serve PLACE...                serves TCP, UDP and SCTP at port 8080
-//	stop PLACE                    ends these servers
+//	shut PLACE                    ends these servers
 //	addresses POD                 returns the addresses
 //	change NODE ACTION ARG...     adds an address, an interface or a route
 //	probe PLACE,... NETWORK,... PLACE,... [OPTION...] => OUTCOME    all attempts have the outcome: refused, or
@@ -55,7 +55,7 @@ func TestScripts(t *testing.T) {
 			}
 			e.Defer(s.close)
 			return script.Steps(map[string]any{
-				"add": s.add, "remove": s.remove, "serve": s.serve, "stop": s.stop, "addresses": s.addresses,
+				"add": s.add, "remove": s.remove, "serve": s.serve, "shut": s.stop, "addresses": s.addresses,
 				"change": s.change, "probe": s.probe, "open": s.open, "ask": s.ask, "lost": s.lost, "on": s.on,
 			}), nil
 		},

@@ -14,7 +14,8 @@
 // Most tests are scripts in testdata/scripts. Its README describes connections
 // and objects; make steps PACKAGE=test/packet lists the steps.
 // An expectation (type expectation) is checked over all protocols and families
-// of the Service, and must agree with package explain.
+// of the Service, and must agree with package explain. TestBreaks breaks
+// clusters, and runs the commands of an operator.
 //
 // If the environment variable SUBJECT is the path of a program with the flags
 // of kube-proxy, that program runs in the nodes instead, and gets the objects

@@ -23,7 +23,12 @@ import (
 
 // TestScripts runs the scripts of testdata/scripts.
 func TestScripts(t *testing.T) {
-	script.Run(t, script.Suite{
+	script.Run(t, storySuite(func(*story) map[string]any { return nil }))
+}
+
+// storySuite returns a suite of scripts with all steps, and with more.
+func storySuite(more func(*story) map[string]any) script.Suite {
+	return script.Suite{
 		Judges: []string{"connect", "ask", "await", "traced", "grows", "spread"},
 		Setup: func(e *script.Env) (map[string]script.Command, error) {
 			s := &story{
@@ -31,13 +36,14 @@ func TestScripts(t *testing.T) {
 				held: map[string][]*held{}, servers: map[string]servers{}, tracings: map[string]*tracing{},
 			}
 			s.steps = s.allSteps()
+			maps.Copy(s.steps, script.Steps(more(s)))
 			commands := map[string]script.Command{}
 			for name, f := range s.steps {
 				commands[name] = s.command(f)
 			}
 			return commands, nil
 		},
-	})
+	}
 }
 
 // story is a running script. It has the cluster that the step "cluster"
@@ -115,7 +121,7 @@ func (s *story) allSteps() map[string]script.Command {
 		"sysctl": s.sysctl, "on": s.on,
 		"apply": s.applyFiles, "absent": s.absent, "spec": s.spec, "label": s.label,
 		"endpoints": s.endpoints, "avoided": s.avoid, "remove": s.remove,
-		"terminate": s.terminate, "kill": s.kill, "interrupt": s.interrupt, "start": s.start, "settle": s.settle,
+		"terminate": s.terminate, "crash": s.kill, "interrupt": s.interrupt, "start": s.start, "settle": s.settle,
 		"signal": s.signal,
 		// waits until the proxy of a node has ended.
 		"ended": func(node string) { s.proxy(node).wait(s.t) },

@@ -116,6 +116,10 @@ func Run(t *testing.T, suite Suite) {
 	}
 }
 
+// standard are the commands of package testscript, which take precedence.
+const standard = "cd chmod cmp cmpenv cp env exec exists grep kill mkdir mv rm skip stderr stdin stdout ttyin ttyout " +
+	"stop symlink unix2dos unquote wait"
+
 func (suite Suite) run(t *testing.T, file string) {
 	if suite.Namespace {
 		nstest.Enter(t)
@@ -136,6 +140,9 @@ func (suite Suite) run(t *testing.T, file string) {
 		Setup: func(e *testscript.Env) error {
 			all, err := suite.Setup(&Env{e, t})
 			for name, c := range all {
+				if slices.Contains(strings.Fields(standard), name) {
+					t.Fatalf("the name of the step %s is that of a standard command, which would run instead", name)
+				}
 				commands[name] = c.step(suite.Patience, slices.Contains(suite.Judges, name))
 			}
 			return err

@@ -28,9 +28,12 @@ type figureRules struct {
 	// the labels of a row and the name of a column, such as
 	// {scale; 10000 x 10; nftproxy; cold start; p50}.
 	Pages map[string][]string
-	// Complete are the pages that have no other figures than these, and the
-	// texts with figures that no benchmark measures.
+	// Complete are the pages that have no other figures than these and those of
+	// Results, and the texts with figures that are in neither.
 	Complete map[string][]string
+	// Results are patterns of the text files that have the other figures of a
+	// page.
+	Results map[string][]string
 }
 
 var (
@@ -70,15 +73,32 @@ func (r *figureRules) check(t *testing.T, page string) {
 		}
 		return
 	}
-	constants, complete := r.Complete[page]
-	for _, text := range constants {
+	for _, text := range r.Complete[page] {
 		rest = strings.ReplaceAll(rest, text, "")
 	}
+	measured := figuresOf(t, r.Results[page])
 	for _, figure := range anyFigure.FindAllString(rest, -1) {
-		if complete {
-			t.Errorf("%s is in no text of testdata/figures.yaml", figure)
+		if !measured[figure] {
+			t.Errorf("%s is in no text of testdata/figures.yaml, and in no results", figure)
 		}
 	}
+}
+
+// figuresOf returns the figures in the files with these patterns.
+func figuresOf(t *testing.T, patterns []string) map[string]bool {
+	all := make(map[string]bool)
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		must.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			must.NoError(t, err)
+			for _, figure := range anyFigure.FindAllString(string(text), -1) {
+				all[figure] = true
+			}
+		}
+	}
+	return all
 }
 
 // figures returns the figures of a text.

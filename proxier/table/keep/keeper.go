@@ -305,8 +305,9 @@ type Stats struct {
 	Totals
 }
 
-// Outage returns damage that is not repaired at once, nil if there is none.
-func (k *Keeper) Outage() *Outage { return k.outage.present(&k.repairs, time.Now()) }
+// Damaged reports whether new connections failed: damage remained after the
+// last Check, or the structure was repaired since the Check before it.
+func (k *Keeper) Damaged() bool { return k.outage.found }
 
 // Stats returns the present numbers.
 func (k *Keeper) Stats() Stats {
@@ -315,7 +316,7 @@ func (k *Keeper) Stats() Stats {
 	for set, n := range rows {
 		s.Rows[set.Name] = n
 	}
-	s.Outage = k.Outage()
+	s.Outage = k.outage.present(&k.repairs, time.Now())
 	s.RewriteCauses = maps.Clone(k.link.totals.RewriteCauses)
 	return s
 }

@@ -21,6 +21,9 @@ type Outage struct {
 type outage struct {
 	what  string
 	since time.Time // zero unless damage is not repaired
+	// found is Keeper.Damaged, repairs the number of repairs of the structure.
+	found   bool
+	repairs int
 }
 
 // update records the outcome of a Check. Damage lasts until a verification
@@ -36,6 +39,11 @@ func (o *outage) update(k *Keeper, err error) {
 	case k.link.doubt == "" && k.state.isVerified():
 		o.since = time.Time{}
 	}
+	repairs := 0
+	for _, kind := range []DamageKind{DamagedTable, DamagedSet, DamagedChain, DamagedRule} {
+		repairs += k.repairs.count[kind]
+	}
+	o.found, o.repairs = !o.since.IsZero() || repairs != o.repairs, repairs
 }
 
 // present returns the outage at a time, nil if there is none.

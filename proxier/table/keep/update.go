@@ -11,14 +11,13 @@ import (
 )
 
 // The cost of a change does not depend on the number of owners: an update reads
-// the owners that were touched, and nothing about others. Rows that several
-// owners have, rows that need a chain on demand, and the rows of a set are
-// counted instead.
+// the owners that were touched, and nothing about others. What several owners
+// share is counted when rows are committed: rows, the rows that need a chain on
+// demand, and the rows of a set.
 //
-// Only these walk all owners: a rewrite, a change of what all contents depend
-// on, such as the node, samplesOf if all samples of a set are gone, the
-// scrubber, in steps, and Diff. BenchmarkChanges of package table measures
-// changes beside 200, 10,000 and 50,000 Services.
+// Only rare work walks all owners, such as a rewrite, a change of the node, the
+// verification after damage, Diff and, in steps, the scrubber. BenchmarkChanges
+// of package table measures changes beside 200, 10,000 and 50,000 Services.
 
 // update writes owners in one transaction. Owners that the kernel refuses do
 // not delay the others.

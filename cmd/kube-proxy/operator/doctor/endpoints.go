@@ -130,11 +130,13 @@ func endpointsFinding(endpoints []*probed, all int) Finding {
 		case e.reply == probe.Refused:
 			refused = append(refused, e.String()+": refuses connections (RST)")
 		case compared.of(e) == "":
-			unsure = append(unsure, fmt.Sprintf("%s: no answer (%s)", e, e.reply))
+			unsure = append(unsure, fmt.Sprintf("%s: no answer (%s), and no other one to compare it with answers", e,
+				e.reply))
 		default:
 			silent = append(silent, fmt.Sprintf("%s: no answer (%s), while %s", e, e.reply, compared.of(e)))
 		}
 	}
+	unanswered := append(sortedLines(silent), sortedLines(unsure)...)
 	sent := fmt.Sprintf("%d of %d TCP endpoints", len(endpoints), all)
 	const (
 		onRefusal = "compare targetPort of the Service with the port on which the process listens, and look at " +
@@ -147,18 +149,18 @@ func endpointsFinding(endpoints []*probed, all int) Finding {
 		return skipped("no TCP endpoint is used")
 	case len(refused) > 0:
 		finding := warn(fmt.Sprintf("%d endpoints refuse connections, %d are silent (%s were probed)", len(refused),
-			len(silent), sent), onRefusal)
-		if len(silent) > 0 {
+			len(unanswered), sent), onRefusal)
+		if len(unanswered) > 0 {
 			finding.Remedy += "; silent ones: " + onSilence
 		}
-		return finding.with(append(sortedLines(refused), sortedLines(silent)...)...)
+		return finding.with(append(sortedLines(refused), unanswered...)...)
 	case len(silent) > 0:
-		return warn(fmt.Sprintf("%d endpoints are silent (%s were probed)", len(silent), sent), onSilence).
-			with(sortedLines(silent)...)
+		return warn(fmt.Sprintf("%d endpoints are silent (%s were probed)", len(unanswered), sent), onSilence).
+			with(unanswered...)
 	case len(unsure) > 0:
 		return info(fmt.Sprintf("%d endpoints are silent (%s were probed), and no other one of their Services and "+
 			"nodes answers: they may answer clients nevertheless", len(unsure), sent), onSilence).
-			with(sortedLines(unsure)...)
+			with(unanswered...)
 	}
 	return ok(sent + " were probed, and none refuses connections or is silent")
 }

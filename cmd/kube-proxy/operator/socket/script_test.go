@@ -23,7 +23,7 @@ import (
 // directory $DIR. These are their steps, besides exec and other standard ones:
 //
 //	listen [NAME]           starts a proxy with the objects a/x, b/x and b/y, or NAME/x
-//	stop                    stops the proxy that started first
+//	end                     stops the proxy that started first
 //	try-listen [PARENT]     prints the error of a proxy whose directory is in PARENT
 //	stale-socket FILE       makes a socket on which no process listens
 //	hung-socket FILE        makes a socket that accepts connections and answers nothing
@@ -44,7 +44,7 @@ func TestScripts(t *testing.T) {
 		e.Setenv("DIR", s.server.dir)
 		e.Setenv("SOCKET", s.server.path())
 		return script.Steps(map[string]any{
-			"listen": s.listen, "stop": s.stop, "try-listen": s.tryListen, "stale-socket": s.staleSocket,
+			"listen": s.listen, "end": s.stop, "try-listen": s.tryListen, "stale-socket": s.staleSocket,
 			"hung-socket": s.hungSocket, "fail": s.fail, "ask": s.ask, "ask-objects": s.askObjects,
 			"ask-future": s.askFuture, "container": s.startContainer, "find": s.find,
 			"end-container": func() { s.container.Process.Kill(); s.container.Wait() },

@@ -160,6 +160,15 @@ func (k *Packet) explained(r *explain.Result) {
 	k.Reason = explain.NewReason(ruleset.Unexplained, ruleset.Facts{Chain: k.lastChain()})
 }
 
+// untracked names the rule that excludes a packet from connection tracking, if
+// there is one: no chain reports it.
+func (k *Packet) untracked(effects []node.Effect) {
+	isRule := func(e node.Effect) bool { return e.Action == node.Untracks && e.Certain }
+	if i := slices.IndexFunc(effects, isRule); i >= 0 {
+		k.Reason = explain.NewReason(ruleset.OtherTable, ruleset.Facts{Trace: effects[i].String()})
+	}
+}
+
 // Query returns the question about a hypothetical packet like this one.
 func (k *Packet) Query() explain.Query {
 	return explain.Query{

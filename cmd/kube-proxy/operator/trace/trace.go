@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/notify"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // Trace is a running trace of packets. It must not be used by several
@@ -196,6 +197,10 @@ func (t *Trace) packet(p *passage) *Packet {
 		result = &explain.Result{Answer: err.Error()}
 	}
 	packet.explained(result)
+	if packet.Reason.Code == ruleset.Untranslated {
+		kernel.AddOthers(result, packet.Query())
+		packet.untracked(result.OtherTables)
+	}
 	packet.locate(p, kernel, result)
 	packet.Answer = packet.answer()
 	return packet
