@@ -15,16 +15,19 @@ type check struct {
 	// changed selects the flows to changed frontends, and attempts those
 	// attempts to connect to changed frontends, which the pass lists.
 	changed, attempts byFamily[selections]
-	// gone are the frontends that are no longer served. former are the
-	// addresses that NodePorts no longer listen on.
-	gone   map[key]struct{}
+	// gone are the frontends that are no longer served, with their owners, of
+	// which goneOf has the numbers. former are the addresses that NodePorts no
+	// longer listen on.
+	gone   map[key]string
+	goneOf map[string]int
 	former addrSet
 	// removals are the endpoints whose connections the pass deletes.
 	removals map[key][]*removal
 }
 
 // maxGone is the maximum number of frontends, and of addresses, that a check
-// records as gone (6 MB). Flows to further ones stay until they time out.
+// records as gone (9 MB). Flows to further ones stay until they time out. An
+// owner has at most as many as are left for the others.
 const maxGone = 1 << 17
 
 // byFamily has a value for each family.
@@ -54,12 +57,13 @@ func (c *check) add(frontend key) {
 	c.attempts.of(family).add(one)
 }
 
-func (c *check) setGone(frontend key) {
+func (c *check) setGone(frontend key, owner string) {
 	if c.gone == nil {
-		c.gone = make(map[key]struct{})
+		c.gone, c.goneOf = make(map[key]string), make(map[string]int)
 	}
-	if len(c.gone) < maxGone {
-		c.gone[frontend] = struct{}{}
+	if _, known := c.gone[frontend]; !known && len(c.gone)+c.goneOf[owner] < maxGone {
+		c.gone[frontend] = owner
+		c.goneOf[owner]++
 	}
 }
 
@@ -77,8 +81,8 @@ func (c *check) merge(o check) {
 		c.changed.of(family).merge(*o.changed.of(family))
 		c.attempts.of(family).merge(*o.attempts.of(family))
 	}
-	for frontend := range o.gone {
-		c.setGone(frontend)
+	for frontend, owner := range o.gone {
+		c.setGone(frontend, owner)
 	}
 	c.former.addMissing(o.former, nil)
 	for endpoint, removals := range o.removals {
@@ -163,7 +167,7 @@ func (r *removal) includes(flow trackedFlow, nodeAddrs addrSet, isLocal func(net
 
 // maxOfPort is the number of endpoints with the same port that have dumps of
 // their own. With three, two more walks of the kernel cost as much as the
-// messages for 30 % of all entries (see maxDumps).
+// messages for 30 % of all entries (see MaxDumps).
 const maxOfPort = 2
 
 // removed selects the connections to the endpoints of the removals of a family.

@@ -96,8 +96,25 @@ func (c *Conn) Entries() (entries int, err error) {
 	return entries, nil
 }
 
-// errStopped ends a dump after the caller left the loop.
-var errStopped = errors.New("stopped")
+// errStopped ends a dump after the caller left the loop, errLimit at the limit
+// of its selection.
+var (
+	errStopped = errors.New("stopped")
+	errLimit   = errors.New("limit reached")
+)
+
+// dropDump drops the rest of a dump with its socket: only then does the kernel
+// end it.
+func (c *Conn) dropDump() error {
+	next, err := nfnetlink.Open(unix.NETLINK_NETFILTER, receiveBuffer)
+	if err != nil {
+		return err
+	}
+	next.Describe = c.dumps.Describe
+	last := c.dumps
+	c.dumps = next
+	return last.Close()
+}
 
 // listFlows returns an iterator over the flows of a selection. It
 // yields each flow as the kernel sends it, so memory use does not depend on
@@ -109,9 +126,10 @@ var errStopped = errors.New("stopped")
 // An error is yielded last, with a zero flow: the error of a system call, or
 // nfnetlink.ErrInterrupted. The flows before it are valid, but others may be
 // missing. If the caller leaves the loop early, the next dump first reads the
-// rest.
+// rest. At the limit of the selection, the rest is dropped.
 func (c *Conn) listFlows(s Selection) iter.Seq2[trackedFlow, error] {
 	return func(yield func(trackedFlow, error) bool) {
+		last := c.received + s.Limit
 		each := func(msg nfnetlink.Message) error {
 			if msg.Type() != messageNew {
 				return nil
@@ -119,7 +137,10 @@ func (c *Conn) listFlows(s Selection) iter.Seq2[trackedFlow, error] {
 			c.received++
 			flow, err := decodeFlow(msg.Attributes())
 			if err == nil && s.matches(flow) && !yield(flow, nil) {
-				err = errStopped
+				return errStopped
+			}
+			if err == nil && s.Limit > 0 && c.received >= last {
+				err = errLimit
 			}
 			return err
 		}
@@ -128,6 +149,9 @@ func (c *Conn) listFlows(s Selection) iter.Seq2[trackedFlow, error] {
 			// The kernel refuses the request before it sends the first flow.
 			all := Selection{Family: s.Family}
 			err = request(c.dumps, messageGet, unix.NLM_F_DUMP, s.Family, all.writeTo, each)
+		}
+		if errors.Is(err, errLimit) {
+			err = c.dropDump()
 		}
 		if err != nil && !errors.Is(err, errStopped) {
 			yield(trackedFlow{}, fmt.Errorf("dump %v: %w", s, err))

@@ -205,3 +205,22 @@ func TestListFlowsFilters(t *testing.T) {
 		t.Logf("%s: the kernel sent %d flows, %d match", name, received, len(want))
 	}
 }
+
+// TestSelectLimit reads a part of a list, and lists again.
+func TestSelectLimit(t *testing.T) {
+	flows := manyFlows(3000)
+	c := inNamespace(t, flows...)
+	for _, limit := range []int{100, 0, 100, len(flows)} {
+		seen := make(map[uint32]struct{})
+		read, err := c.Select(t.Context(), Selection{Family: IPv4, Limit: limit}, func(one Connection) {
+			seen[one.ID] = struct{}{}
+		})
+		want := limit
+		if limit == 0 {
+			want = len(flows)
+		}
+		if err != nil || read != want || len(seen) != want {
+			t.Errorf("limit %d: read %d, %d selected, %v", limit, read, len(seen), err)
+		}
+	}
+}

@@ -38,6 +38,10 @@ type FrontendChange struct {
 	// Gone reports whether the service no longer has the frontend.
 	Gone bool
 
+	// Owner is who may have many frontends, such as a namespace. If too many are
+	// gone at once, each owner has a share of those that are checked.
+	Owner string
+
 	// Check makes the next pass check the frontend even if no endpoint was
 	// removed. Set it when a UDP frontend begins to serve, or if rules were
 	// missing: previous flows may lead elsewhere.
@@ -118,7 +122,7 @@ func (f *frontends) Update(changes ...FrontendChange) {
 		if change.Gone {
 			delete(s.endpoints, frontend)
 			f.unchecked.add(frontend)
-			f.unchecked.setGone(frontend)
+			f.unchecked.setGone(frontend, change.Owner)
 			continue
 		}
 		before, known := s.endpoints[frontend]

@@ -23,7 +23,7 @@ func numberedPort6(i int) netip.AddrPort { return netip.AddrPortFrom(addr("fd96:
 
 func TestMaxDumps(t *testing.T) {
 	for entries, want := range map[int]int{0: 1, 100: 1, 10_000: 2, 100_000: 6, 500_000: 7, 10_000_000: 7, 1 << 30: 7} {
-		if got := maxDumps(entries); got != want {
+		if got := MaxDumps(entries); got != want {
 			t.Errorf("%d entries: got %d dumps, want %d", entries, got, want)
 		}
 	}

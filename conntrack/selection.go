@@ -24,6 +24,10 @@ type Selection struct {
 	Translated bool
 	// Answer selects connections by whether a packet of the endpoint was seen.
 	Answer Answer
+	// Limit ends the list once the kernel has sent this many connections, as
+	// good as random ones. They are the same ones again as long as they exist:
+	// the hash of a connection decides about its place.
+	Limit int
 }
 
 // Answer selects connections by their answers.
@@ -191,7 +195,7 @@ type selections struct {
 	width int // 1 without addresses, 2 without ports, too
 }
 
-// maxNarrowDumps is the largest result of maxDumps.
+// maxNarrowDumps is the largest result of MaxDumps.
 const maxNarrowDumps = 7
 
 func (s *selections) add(one Selection) {
@@ -237,7 +241,7 @@ func (s selections) sorted(n int) []Selection {
 // kernel sends no others (Linux 5.10 does), so a second dump of them saves
 // nothing.
 func plan(c *check, entries int) (dumps []Selection) {
-	limit := maxDumps(entries)
+	limit := MaxDumps(entries)
 	for _, family := range []Family{IPv4, IPv6} {
 		dumps = slices.Concat(dumps, c.changed.of(family).sorted(limit), c.attempts.of(family).sorted(1),
 			c.removed(family).sorted(limit))
@@ -245,7 +249,8 @@ func plan(c *check, entries int) (dumps []Selection) {
 	return dumps
 }
 
-// maxDumps returns how many narrow dumps cost no more than one wide dump.
+// MaxDumps returns how many lists of the connections of one address cost no more
+// than one list of all connections, in a table with this number of entries.
 //
 // The kernel walks its whole hash table for each dump. A filter only saves
 // the messages for the flows that it excludes. Measured on Linux 6.18 with
@@ -253,6 +258,6 @@ func plan(c *check, entries int) (dumps []Selection) {
 // plus 0.25 µs per entry, and a message takes 1.7 µs in the kernel and here.
 // So one more walk pays if it saves the messages for about 5,000 flows plus
 // a seventh of all entries. It cannot save more than all entries.
-func maxDumps(entries int) int {
+func MaxDumps(entries int) int {
 	return 1 + entries/(5000+entries/7)
 }

@@ -32,13 +32,14 @@ func BenchmarkDead(b *testing.B) {
 				}
 				d.SetTargets(p, t, nil)
 			}
+			answers := []Answer{{ID: 1, Client: netip.AddrFrom4([4]byte{10, 200, 0, 0}), Lasts: time.Minute}, {ID: 2, Client: netip.AddrFrom4([4]byte{10, 200, 0, 1}), Lasts: time.Minute}}
 			b.ReportAllocs()
 			for b.Loop() {
 				d.Tried(now, tries)
 				for range 10 {
 					orders := d.Next(now)
 					for _, e := range orders.Looks {
-						d.Answers(now, e, nil)
+						d.Answers(now, e, answers)
 					}
 					for _, p := range orders.Probes {
 						result := Lost

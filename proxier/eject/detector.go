@@ -14,13 +14,6 @@ import (
 )
 
 const (
-	// minTries is the number of unanswered tries within tryWindow, or in two
-	// walks that are further apart, that make a suspect. An attempt that is
-	// unanswered for repeatedAfter is two tries: its client has repeated the
-	// SYN.
-	minTries      = 2
-	tryWindow     = 10 * time.Second
-	repeatedAfter = 1200 * time.Millisecond
 	// probes of a suspect are probeGap apart.
 	suspectProbes = 2
 	probeGap      = 200 * time.Millisecond
@@ -38,11 +31,10 @@ const (
 	// maxRecords limits the endpoints that are known at a time (2 MB). Each
 	// namespace has a share.
 	maxRecords = 4096
-	// maxKeptTries limits the tries of an endpoint that are remembered.
-	maxKeptTries = 16
-	// maxAnswered limits the answered connections of a suspect that are
-	// remembered, approximately.
-	maxAnswered = 1024
+	// trialTime is how long an endpoint is on trial.
+	// A walk is wanted trialWait after its begin.
+	trialTime = 10 * time.Second
+	trialWait = 400 * time.Millisecond
 )
 
 // Port identifies a TCP service port of an address family.
@@ -81,6 +73,7 @@ type Try struct {
 // at a time.
 type Detector struct {
 	ports   map[Port]*port
+	at      map[netip.AddrPort][]*record
 	begun   int          // number of records that were ever begun
 	limit   *share.Limit // of records
 	rate    *rate        // of probes
@@ -97,10 +90,7 @@ type record struct {
 	order int // of the first attempts
 	phase phase
 	tries []try // in the order of their first times
-	// answered are connections that the endpoint had answered when it became a
-	// suspect: those whose IDs are multiples of stride.
-	answered map[uint32]struct{}
-	stride   uint32
+	history
 	// nextProbe is the earliest time of the next probe; waiting the number of
 	// probes without a result.
 	nextProbe time.Time
@@ -113,10 +103,13 @@ type record struct {
 	// decreases at decay.
 	level int
 	decay time.Time
-	// restUntil is the time until which tries are ignored, rests the number of
+	// restUntil is the time until which tries are ignored, strangersUntil that
+	// until which those of clients without an answer are. rests is the number of
 	// rests in a row.
-	restUntil time.Time
-	rests     int
+	restUntil, strangersUntil time.Time
+	rests                     int
+	// trialUntil is the end of the trial, zero before the first one.
+	trialUntil time.Time
 }
 
 // phase is the state of an endpoint.
@@ -128,20 +121,15 @@ const (
 	probed               // waits for the results of probes
 	lost                 // waits for a control and for the second look
 	ejected
-	control // none of the above: it is compared with them
+	returning // is ejected, and waits for a look
+	onTrial   // its ejection has ended, although it answered no probe
+	control   // none of the above: it is compared with them
 )
-
-// try is an attempt of a client, and when it was seen first and last.
-type try struct {
-	client      netip.AddrPort
-	id          uint32
-	first, last time.Time
-}
 
 // New returns a Detector.
 func New() *Detector {
 	return &Detector{
-		ports: make(map[Port]*port), limit: share.NewLimit(maxRecords), rate: newRate(),
+		ports: make(map[Port]*port), at: make(map[netip.AddrPort][]*record), limit: share.NewLimit(maxRecords), rate: newRate(),
 		changed: make(map[Port]struct{}),
 	}
 }
@@ -152,7 +140,7 @@ func (d *Detector) Tried(now time.Time, tries []Try) {
 	d.previous, d.last = d.last, now
 	for _, t := range tries {
 		p := d.ports[t.Port]
-		if p == nil || !p.canLose[t.Addr] || now.Before(p.blindUntil) {
+		if p == nil || !p.targets.canLose(t.Addr) || now.Before(p.blindUntil) {
 			continue
 		}
 		r := p.records[t.Addr]
@@ -161,12 +149,19 @@ func (d *Detector) Tried(now time.Time, tries []Try) {
 				continue
 			}
 		}
-		if r.phase == ejected || r.phase == watched && now.Before(r.restUntil) {
+		if r.isEjected() || r.phase == watched && r.ignores(now, t.Client.Addr()) {
 			continue
 		}
 		r.tried(now, t)
-		if r.phase == watched && r.count(d.window(now)) >= minTries {
+		switch {
+		case r.phase == watched && now.Before(r.strangersUntil):
+			if d.evidence(now, r) >= minTries {
+				r.phase = suspect
+			}
+		case r.phase == watched && r.count(d.window(now)) >= minTries:
 			r.phase = suspect
+		case r.phase == onTrial && d.evidence(now, r) >= minTries:
+			r.phase = lost
 		}
 	}
 }
@@ -180,78 +175,41 @@ func (d *Detector) record(p *port, e Endpoint) *record {
 	d.begun++
 	r := &record{Endpoint: e, port: p, order: d.begun}
 	p.records[e.Addr] = r
+	d.at[e.Addr] = append(d.at[e.Addr], r)
 	return r
 }
 
 func (d *Detector) forget(r *record) {
-	if r.phase == ejected {
+	if r.isEjected() {
 		d.changed[r.Port] = struct{}{}
 	}
 	delete(r.port.records, r.Addr)
+	if d.at[r.Addr] = slices.DeleteFunc(d.at[r.Addr], func(o *record) bool { return o == r }); len(d.at[r.Addr]) == 0 {
+		delete(d.at, r.Addr)
+	}
 	d.limit.Return(r.Service.Namespace, 1)
 }
 
-func (r *record) tried(now time.Time, t Try) {
-	same := func(known try) bool { return known.client == t.Client && known.id == t.ID }
-	if i := slices.IndexFunc(r.tries, same); i >= 0 {
-		r.tries[i].last = now
-		return
-	}
-	if len(r.tries) < maxKeptTries {
-		r.tries = append(r.tries, try{t.Client, t.ID, now, now})
-	}
-}
-
-// window returns the time from which tries count: tryWindow ago, or the time of
-// the walk before the last one if that is earlier. A large connection tracking
-// table makes walks rare.
-func (d *Detector) window(now time.Time) time.Time {
-	if since := now.Add(-tryWindow); since.Before(d.previous) {
-		return since
-	}
-	return d.previous
-}
-
-// count returns the number of tries. It forgets those before since of an
-// endpoint that is not suspect.
-func (r *record) count(since time.Time) (n int) {
-	r.tries = slices.DeleteFunc(r.tries, func(t try) bool { return r.phase == watched && t.last.Before(since) })
-	for _, t := range r.tries {
-		if n++; t.last.Sub(t.first) >= repeatedAfter {
-			n++
-		}
-	}
-	return n
-}
-
-// clients returns the number of clients that tried.
-func (r *record) clients() int {
-	clients := make(map[netip.Addr]struct{})
-	for _, t := range r.tries {
-		clients[t.client.Addr()] = struct{}{}
-	}
-	return len(clients)
-}
-
-// Answers records the IDs of connections that an endpoint has answered, for an
-// endpoint of Orders.Looks.
-func (d *Detector) Answers(now time.Time, e Endpoint, ids []uint32) {
+// Answers records the connections that an endpoint has answered, for an endpoint
+// of Orders.Looks.
+func (d *Detector) Answers(now time.Time, e Endpoint, answers []Answer) {
 	r := d.known(e)
 	if r == nil {
 		return
 	}
 	switch r.phase {
 	case suspect:
+		r.look(now, answers)
 		r.phase, r.sent, r.waiting, r.ejection.Probes = probed, 0, 0, 0
 		r.nextProbe = now
-		r.remember(ids)
-		r.port.wantControl(now)
-	case lost:
-		isNew := func(id uint32) bool {
-			_, known := r.answered[id]
-			return !known && id%r.stride == 0
+		if d.evidence(now, r) >= minTries {
+			r.port.wantControl(now)
 		}
-		if slices.ContainsFunc(ids, isNew) {
+	case returning:
+		r.look(now, answers)
+		d.putOnTrial(now, r)
+	case lost:
+		if slices.ContainsFunc(answers, r.isNew) {
 			d.clear(now, r)
 			return
 		}
@@ -259,74 +217,85 @@ func (d *Detector) Answers(now time.Time, e Endpoint, ids []uint32) {
 	}
 }
 
-// remember remembers connections that the endpoint has answered: if there are
-// many, a part of them.
-func (r *record) remember(ids []uint32) {
-	r.stride = 1
-	for len(ids)/int(r.stride) > maxAnswered {
-		r.stride *= 2
-	}
-	r.answered = make(map[uint32]struct{})
-	for _, id := range ids {
-		if id%r.stride == 0 {
-			r.answered[id] = struct{}{}
-		}
-	}
+// ignores reports whether tries of a client are ignored at a time.
+func (r *record) ignores(now time.Time, client netip.Addr) bool {
+	return now.Before(r.restUntil) || now.Before(r.strangersUntil) && !r.knows(client)
 }
 
 // clear records that a suspect is alive, or that its state cannot be told.
 func (d *Detector) clear(now time.Time, r *record) {
-	r.restUntil = now.Add(min(firstRest<<r.rests, lastRest))
-	if firstRest<<r.rests < lastRest {
+	r.restUntil = r.rest(now)
+	r.phase, r.tries = watched, nil
+}
+
+// clearStrangers records that the tries of a suspect are no evidence.
+func (d *Detector) clearStrangers(now time.Time, r *record) {
+	r.strangersUntil, r.phase = r.rest(now), watched
+	r.tries = slices.DeleteFunc(r.tries, func(t try) bool { return !r.knows(t.client.Addr()) })
+}
+
+// rest returns the end of a rest that begins now. Each one is longer than the
+// last.
+func (r *record) rest(now time.Time) time.Time {
+	lasts := min(firstRest<<r.rests, lastRest)
+	if lasts < lastRest {
 		r.rests++
 	}
-	r.phase, r.tries, r.answered = watched, nil, nil
+	return now.Add(lasts)
 }
 
 func (d *Detector) eject(now time.Time, r *record) {
-	r.phase, r.answered, r.applied = ejected, nil, false
+	r.phase, r.applied = ejected, false
 	r.ejection = cluster.Ejection{
-		Endpoint: r.Addr, Since: now, Attempts: r.count(d.window(now)), Clients: r.clients(), Probes: r.ejection.Probes,
+		Endpoint: r.Addr, Since: now, Attempts: d.evidence(now, r), Clients: clientsOf(r.evident(now)),
+		Probes: r.ejection.Probes,
 	}
-	d.prolong(now, r)
-}
-
-// prolong begins an ejection, or the next one without an end between them.
-func (d *Detector) prolong(now time.Time, r *record) {
+	r.keepSome(r.tries)
 	if r.level == 0 || timeOf(r.level) < maxTime {
 		r.level++
 	}
 	lasts := timeOf(r.level)
-	r.ejection.Until = now.Add(lasts)
+	// Ejections that begin together end together, although they do not begin in
+	// the same millisecond: their trials share walks.
+	r.ejection.Until = now.Add(lasts + time.Second/2).Round(time.Second)
 	r.nextProbe = now.Add(min(lasts/2, maxProbeInterval))
 	d.changed[r.Port] = struct{}{}
 }
+
+// putOnTrial ends an ejection whose endpoint has not answered the last probe. Its
+// clients show whether it is dead: a network policy may drop the probes.
+func (d *Detector) putOnTrial(now time.Time, r *record) {
+	r.phase, r.tries, r.heard = onTrial, nil, time.Time{}
+	r.trialUntil, r.decay = now.Add(trialTime), now.Add(baseTime)
+	d.changed[r.Port] = struct{}{}
+}
+
+// isEjected reports whether an endpoint is ejected.
+func (r *record) isEjected() bool { return r.phase == ejected || r.phase == returning }
 
 // timeOf returns how long an ejection lasts.
 func timeOf(level int) time.Duration { return min(baseTime<<(level-1), maxTime) }
 
 // Targets are the endpoints that a service port uses for clients with each
-// traffic policy, ejected ones included.
+// traffic policy, ejected ones included, sorted.
 type Targets struct{ Cluster, Local []netip.AddrPort }
 
 func (t Targets) lists() [2][]netip.AddrPort { return [2][]netip.AddrPort{t.Cluster, t.Local} }
 
-// equal reports whether two Targets are the same.
-func (t Targets) equal(o Targets) bool {
-	return slices.Equal(t.Cluster, o.Cluster) && slices.Equal(t.Local, o.Local)
-}
-
-// canLose returns the endpoints of the lists that may lose one.
-func (t Targets) canLose() map[netip.AddrPort]bool {
-	all := make(map[netip.AddrPort]bool)
+// canLose reports whether an endpoint is in a list that may lose one.
+func (t Targets) canLose(addr netip.AddrPort) bool {
 	for _, list := range t.lists() {
-		if cluster.MaxEjected(len(list)) > 0 {
-			for _, addr := range list {
-				all[addr] = true
-			}
+		if cluster.MaxEjected(len(list)) > 0 && contains(list, addr) {
+			return true
 		}
 	}
-	return all
+	return false
+}
+
+// contains reports whether a sorted list has an address.
+func contains(list []netip.AddrPort, addr netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(list, addr, netip.AddrPort.Compare)
+	return found
 }
 
 // SetTargets sets the endpoints that a service port uses now, and those of them
@@ -338,15 +307,9 @@ func (d *Detector) SetTargets(p Port, t Targets, ejections []netip.AddrPort) {
 		known = &port{records: make(map[netip.AddrPort]*record)}
 		d.ports[p] = known
 	}
-	if known.canLose == nil || !known.targets.equal(t) {
-		known.targets, known.canLose = t, t.canLose()
-	}
-	isEjected := func(a netip.AddrPort) bool {
-		_, found := slices.BinarySearchFunc(ejections, a, netip.AddrPort.Compare)
-		return found
-	}
+	known.targets = t
 	for _, r := range known.records {
-		if !known.canLose[r.Addr] || r.phase == ejected && r.applied && !isEjected(r.Addr) {
+		if !t.canLose(r.Addr) || r.isEjected() && r.applied && !contains(ejections, r.Addr) {
 			d.forget(r)
 		}
 	}
@@ -363,7 +326,7 @@ func (d *Detector) known(e Endpoint) *record {
 // Ejected reports whether an endpoint is ejected.
 func (d *Detector) Ejected(e Endpoint) bool {
 	r := d.known(e)
-	return r != nil && r.phase == ejected
+	return r != nil && r.isEjected()
 }
 
 // Ports returns the service ports of a family whose Targets are needed, in no
@@ -397,7 +360,7 @@ func (d *Detector) ejected(key Port) iter.Seq[*record] {
 			return
 		}
 		for _, r := range p.records {
-			if r.phase == ejected && !yield(r) {
+			if r.isEjected() && !yield(r) {
 				return
 			}
 		}

@@ -23,7 +23,6 @@ const (
 // port is what is known about a service port.
 type port struct {
 	targets Targets
-	canLose map[netip.AddrPort]bool
 	records map[netip.AddrPort]*record
 	// control is the endpoint that was last probed as the control.
 	control netip.AddrPort

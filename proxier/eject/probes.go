@@ -39,6 +39,8 @@ type Orders struct {
 	Looks []Endpoint
 	// Probes are to be sent at once (see Detector.Probed).
 	Probes []Probe
+	// Walk is the time at which a walk is wanted, zero if none is.
+	Walk time.Time
 	// Wake is the time of the next call of Next, zero if only Tried leads to
 	// orders.
 	Wake time.Time
@@ -53,10 +55,10 @@ func (d *Detector) Next(now time.Time) (o Orders) {
 		}
 	}
 	refused := make(map[string]bool) // namespaces
-	for _, r := range d.waiting(now, wake) {
+	for _, r := range d.waiting(now, wake, &o.Walk) {
 		p, namespace := r.port, r.Service.Namespace
 		switch {
-		case r.phase == suspect, r.phase == lost && p.hasControl(now):
+		case r.phase == suspect, r.phase == returning, r.phase == lost && p.hasControl(now):
 			o.Looks = append(o.Looks, r.Endpoint)
 		case r.phase == lost:
 			p.wantControl(now)
@@ -83,7 +85,7 @@ func (d *Detector) Next(now time.Time) (o Orders) {
 // waiting returns the records that need something now, in the order in which
 // they should get it, and forgets what is old. Among them are records of
 // controls, which are not kept.
-func (d *Detector) waiting(now time.Time, wake func(time.Time)) (all []*record) {
+func (d *Detector) waiting(now time.Time, wake func(time.Time), walk *time.Time) (all []*record) {
 	for key, p := range d.ports {
 		if p.wanted && !p.sent {
 			switch addr, ok := p.nextControl(); {
@@ -95,7 +97,17 @@ func (d *Detector) waiting(now time.Time, wake func(time.Time)) (all []*record) 
 		}
 		for _, r := range p.records {
 			switch {
-			case r.phase == suspect, r.phase == lost, r.wantsProbe() && !now.Before(r.nextProbe):
+			case r.phase == lost && d.evidence(now, r) < minTries:
+				d.clearStrangers(now, r)
+			case r.phase == lost && now.Before(d.observed(r)):
+				wake(d.observed(r))
+			case r.phase == onTrial && !now.Before(r.trialUntil):
+				r.phase = watched
+			case r.phase == onTrial:
+				if wake(r.trialUntil); !d.last.After(r.looked) {
+					*walk = r.looked.Add(trialWait)
+				}
+			case r.phase == suspect, r.phase == returning, r.phase == lost, r.wantsProbe() && !now.Before(r.nextProbe):
 				all = append(all, r)
 			case r.wantsProbe():
 				wake(r.nextProbe)
@@ -158,11 +170,12 @@ func (d *Detector) Probed(now time.Time, probe Probe, result Result) {
 		}
 	case r.phase == probed:
 		if result == Answered {
+			r.heard = now
 			r.port.heard(now)
 		}
 		d.clear(now, r)
 	case r.phase == ejected && result == Answered:
-		r.phase, r.tries, r.waiting, r.decay = watched, nil, 0, now.Add(baseTime)
+		r.phase, r.tries, r.waiting, r.heard, r.decay = watched, nil, 0, now, now.Add(baseTime)
 		d.changed[r.Port] = struct{}{}
 	case r.phase == ejected:
 		d.stillLost(now, r, result)
@@ -175,7 +188,7 @@ func (d *Detector) stillLost(now time.Time, r *record, result Result) {
 		r.ejection.Probes++
 	}
 	if !now.Before(r.ejection.Until) {
-		d.prolong(now, r)
+		r.phase = returning
 		return
 	}
 	r.nextProbe = now.Add(min(timeOf(r.level)/2, maxProbeInterval))
@@ -206,7 +219,8 @@ func (d *Detector) isOld(now time.Time, r *record) bool {
 		r.level--
 		r.decay = r.decay.Add(baseTime)
 	}
-	return r.level == 0 && r.count(d.window(now)) == 0 && now.Sub(r.restUntil) > tryWindow
+	return r.level == 0 && r.count(d.window(now)) == 0 && now.Sub(r.restUntil) > tryWindow &&
+		now.Sub(r.strangersUntil) > tryWindow && now.Sub(r.heard) > memory && now.Sub(r.ejection.Until) > memory
 }
 
 // forgetPorts forgets the service ports without records.

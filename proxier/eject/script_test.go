@@ -26,11 +26,14 @@ import (
 //	offline, online          this node cannot send probes, or can
 //	busy, idle               the tables take no ejections, or do
 //	walks PERIOD             walks take place in this period, not each second
-//	tries PORT ADDRESS N     N clients have waited for answers now
+//	tries PORT ADDRESS N     N clients, which the endpoint has answered before, have waited for answers now
+//	strangers PORT ADDRESS N   the same, of clients that it has not answered
 //	try PORT ADDRESS CLIENT ID   an attempt is unanswered now
 //	many PORT N              N endpoints of a service port, each with two tries
 //	broken NAMESPACE N       N service ports, all of whose endpoints are dead and two of which have tries
-//	answers ADDRESS N        an endpoint answers N connections of clients
+//	answers ADDRESS N [CLIENT]   an endpoint answers N connections of a client, or of N others
+//	forgets ADDRESS          connection tracking forgets the connections that an endpoint has answered
+//	walk                     prints in how many milliseconds a walk is wanted
 //	pass DURATION            time passes
 //	log                      prints what happened, with the time
 //	ejected, blind           prints ejected endpoints, and blind service ports
@@ -44,7 +47,7 @@ type story struct {
 	dead, deaf map[netip.AddrPort]bool
 	offline    bool
 	busy       bool
-	connected  map[netip.AddrPort][]uint32
+	connected  map[netip.AddrPort][]Answer
 	results    []result
 	log        []string
 	probes     map[string]int
@@ -66,14 +69,14 @@ func TestScripts(t *testing.T) {
 		s := &story{
 			d: New(), start: start, now: start, targets: make(map[Port]Targets),
 			updated: make(map[netip.AddrPort]bool), dead: make(map[netip.AddrPort]bool),
-			deaf: make(map[netip.AddrPort]bool), connected: make(map[netip.AddrPort][]uint32),
+			deaf: make(map[netip.AddrPort]bool), connected: make(map[netip.AddrPort][]Answer),
 			probes: make(map[string]int), walked: start, period: time.Second,
 		}
 		return map[string]script.Command{
 			"targets": s.setTargets, "updated": s.set(s.updated), "dead": s.set(s.dead), "deaf": s.set(s.deaf),
 			"alive": s.alive, "offline": set(&s.offline, true), "online": set(&s.offline, false),
 			"busy": set(&s.busy, true), "idle": set(&s.busy, false), "tries": s.tries,
-			"try": s.try, "many": s.many, "broken": s.broken, "walks": s.walks,
+			"strangers": s.strangers, "forgets": s.forgets, "walk": s.takeWalk, "try": s.try, "many": s.many, "broken": s.broken, "walks": s.walks,
 			"answers": s.answers, "pass": s.pass, "log": s.takeLog,
 			"ejected": s.ejected, "blind": s.blind, "probes": s.takeProbes, "records": s.records,
 		}, nil
@@ -148,9 +151,26 @@ func (s *story) walks(_ *script.Script, args []string) (_ string, err error) {
 }
 
 func (s *story) tries(_ *script.Script, args []string) (string, error) {
-	n, err := strconv.Atoi(args[2])
-	s.walk(s.newTries(Endpoint{portOf(args[0]), netip.MustParseAddrPort(args[1])}, n))
+	tries, err := s.parseTries(args)
+	s.known(tries)
 	return "", err
+}
+
+func (s *story) strangers(_ *script.Script, args []string) (string, error) {
+	tries, err := s.parseTries(args)
+	s.walk(tries)
+	return "", err
+}
+
+func (s *story) parseTries(args []string) ([]Try, error) {
+	n, err := strconv.Atoi(args[2])
+	return s.newTries(Endpoint{portOf(args[0]), netip.MustParseAddrPort(args[1])}, n), err
+}
+
+// answer records that an endpoint has answered a connection of a client.
+func (s *story) answer(at netip.AddrPort, client netip.Addr) {
+	s.clients++
+	s.connected[at] = append(s.connected[at], Answer{uint32(s.clients), client, 2 * time.Minute})
 }
 
 // walk passes what a walk found.
@@ -171,8 +191,8 @@ func (s *story) newTries(e Endpoint, n int) (all []Try) {
 
 func (s *story) try(_ *script.Script, args []string) (string, error) {
 	id, err := strconv.Atoi(args[3])
-	e := Endpoint{portOf(args[0]), netip.MustParseAddrPort(args[1])}
-	s.walk([]Try{{e, netip.MustParseAddrPort(args[2]), uint32(id)}})
+	e, client := Endpoint{portOf(args[0]), netip.MustParseAddrPort(args[1])}, netip.MustParseAddrPort(args[2])
+	s.walk([]Try{{e, client, uint32(id)}})
 	return "", err
 }
 
@@ -188,8 +208,16 @@ func (s *story) many(_ *script.Script, args []string) (string, error) {
 		s.targets[p] = t
 		tries = append(tries, s.newTries(Endpoint{p, addr}, 2)...)
 	}
-	s.walk(tries)
+	s.known(tries)
 	return "", err
+}
+
+// known passes tries of clients that their endpoints have answered before.
+func (s *story) known(tries []Try) {
+	for _, t := range tries {
+		s.answer(t.Addr, t.Client.Addr())
+	}
+	s.walk(tries)
 }
 
 func (s *story) broken(_ *script.Script, args []string) (string, error) {
@@ -208,18 +236,33 @@ func (s *story) broken(_ *script.Script, args []string) (string, error) {
 			tries = append(tries, s.newTries(Endpoint{p, addr}, 2)...)
 		}
 	}
-	s.walk(tries)
+	s.known(tries)
 	return "", err
 }
 
 func (s *story) answers(_ *script.Script, args []string) (string, error) {
 	n, err := strconv.Atoi(args[1])
-	a := netip.MustParseAddrPort(args[0])
 	for range n {
-		s.clients++
-		s.connected[a] = append(s.connected[a], uint32(s.clients))
+		client := s.newTries(Endpoint{}, 1)[0].Client.Addr()
+		if len(args) > 2 {
+			client = netip.MustParseAddr(args[2])
+		}
+		s.answer(netip.MustParseAddrPort(args[0]), client)
 	}
 	return "", err
+}
+
+func (s *story) forgets(_ *script.Script, args []string) (string, error) {
+	delete(s.connected, netip.MustParseAddrPort(args[0]))
+	return "", nil
+}
+
+func (s *story) takeWalk(*script.Script, []string) (string, error) {
+	orders := s.d.Next(s.now)
+	if orders.Walk.IsZero() {
+		return "none\n", nil
+	}
+	return fmt.Sprintln(orders.Walk.Sub(s.now).Milliseconds()), nil
 }
 
 func (s *story) pass(_ *script.Script, args []string) (string, error) {

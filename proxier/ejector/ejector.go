@@ -8,9 +8,15 @@
 // A walk through connection tracking looks for unanswered attempts. If there
 // are any, a second look follows after 0.3 s: an attempt that is in both is
 // unanswered for that long. The period of walks follows the CPU time of first
-// looks: at most 0.5 % of a core, and one in a second. All else, which only
-// unanswered attempts cause, takes at most as much on the average of a minute.
-// While there is no attempt of that age, the tables are asked nothing.
+// looks: at most 0.5 % of a core, and one in a second. Second looks and
+// deletions, which only unanswered attempts cause, take at most as much on the
+// average of a minute, and so do the looks for answers of suspects, of which
+// each namespace has a share. While there is no attempt of that age, the tables
+// are asked nothing.
+//
+// A walk reads at most maxRead attempts, so that a flood does not make walks
+// rare: then it has a part of all attempts, and finds those of an endpoint in
+// one of the next walks.
 //
 // In calm (see package calm), walks take a third of that at most, and one
 // follows in 4 s. An attempt that is unanswered ends the calm.
@@ -19,6 +25,7 @@ package ejector
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -34,6 +41,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/eject"
 	"github.com/nftproxy/nftproxy/proxier/eject/probe"
 	"github.com/nftproxy/nftproxy/proxier/metric"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/share"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
@@ -52,13 +61,13 @@ const (
 	// calmFactor times as long.
 	minCalmPeriod = 4 * time.Second
 	calmFactor    = 3
-	// credit is the time of which second looks, looks for answers of suspects
-	// and deletions may take at once what they may take on average: as much as
-	// walks. So an endpoint that dies is ejected without a pause.
+	// credit is the time of which second looks and deletions may take at once
+	// what they may take on average: as much as walks. The same holds for looks
+	// for answers of suspects. So an endpoint that dies is ejected without a
+	// pause.
 	credit = time.Minute
-	// maxNarrowLooks is the number of suspects whose connections are dumped one
-	// by one. With more, one dump has those of all.
-	maxNarrowLooks = 4
+	// maxRead limits the attempts that a look reads, 1 µs of CPU time each.
+	maxRead = 1 << 14
 	// cleanDelay is the time after which the attempts to ejected endpoints are
 	// deleted. The sync that makes the rules avoid them has ended by then; if
 	// not, the next walk deletes them.
@@ -113,6 +122,14 @@ type Ejector struct {
 	// rested is the time from which what unanswered attempts cause may take CPU
 	// time again.
 	rested time.Time
+	// looks is the CPU time of looks for answers, in milliseconds; narrow that
+	// of the last one in which connections of one endpoint were listed.
+	looks  *share.Rate
+	narrow time.Duration
+	// early reports whether the next walk takes place before its time.
+	early bool
+	// targets are those that the Detector knows.
+	targets map[eject.Port]targets
 	// ports are the service ports of the frontends with attempts in the last
 	// walk.
 	ports   map[netip.AddrPort]eject.Port
@@ -129,6 +146,7 @@ func New(config Config) (*Ejector, error) {
 	}
 	e := &Ejector{
 		config: config, conn: conn, detector: eject.New(), results: make(chan probe.Outcome, 2*eject.MaxProbes),
+		targets: make(map[eject.Port]targets), looks: share.NewRate(int(credit.Milliseconds())/walkShare, 1000/walkShare), narrow: time.Millisecond,
 		probes: config.Metrics.LabeledCounter("nftproxy_probes_total",
 			"Probes of endpoints that did not answer clients, and of others for comparison, by result.",
 			"result", string(eject.Answered), string(eject.Lost), string(eject.Failed)),
@@ -178,21 +196,18 @@ func (e *Ejector) act(ctx context.Context) (next time.Time) {
 	e.refresh(ctx)
 	now := time.Now()
 	orders := e.detector.Next(now)
-	next = e.walkAt
 	sooner := func(at time.Time) {
-		if !at.IsZero() && at.Before(next) {
+		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}
 	sooner(orders.Wake)
+	if !orders.Walk.IsZero() {
+		e.walkEarly(orders.Walk)
+	}
 	e.send(ctx, orders.Probes)
 	if len(orders.Looks) > 0 {
-		if !now.Before(e.rested) {
-			e.look(ctx, orders.Looks)
-			sooner(now)
-		} else {
-			sooner(e.rested)
-		}
+		sooner(e.look(ctx, orders.Looks))
 	}
 	e.apply(ctx)
 	if !e.cleanAt.IsZero() && !now.Before(e.cleanAt) {
@@ -200,6 +215,7 @@ func (e *Ejector) act(ctx context.Context) (next time.Time) {
 		e.clean(ctx)
 	}
 	sooner(e.cleanAt)
+	sooner(e.walkAt)
 	return next
 }
 
@@ -283,7 +299,12 @@ func (e *Ejector) walk(ctx context.Context) {
 	found := newSample()
 	var err error
 	e.cost, err = e.unanswered(ctx, found.add)
-	e.walkTime.Add(e.cost.Seconds())
+	if e.early {
+		e.charge(e.cost)
+	} else {
+		e.walkTime.Add(e.cost.Seconds())
+	}
+	e.early = false
 	if err != nil || len(found.attempts) == 0 {
 		e.endWalk(ctx, nil, err)
 		return
@@ -314,6 +335,17 @@ func (e *Ejector) walkSooner(now time.Time) {
 	}
 }
 
+// walkEarly makes the next walk begin at a time, unless a second look is due. It
+// waits for CPU time.
+func (e *Ejector) walkEarly(at time.Time) {
+	if at.Before(e.rested) {
+		at = e.rested
+	}
+	if e.first == nil && at.Before(e.walkAt) {
+		e.walkAt, e.early = at, true
+	}
+}
+
 // nextWalk returns the time of the walk after the last one.
 func (e *Ejector) nextWalk(now time.Time) time.Time {
 	calm := min(max(minCalmPeriod, calmFactor*e.period), maxPeriod)
@@ -332,7 +364,9 @@ func (e *Ejector) report(err error) {
 // unanswered calls each with the attempts to connect to endpoints of Services
 // that have no answer. It returns the CPU time that it took.
 func (e *Ejector) unanswered(ctx context.Context, each func(attempt)) (took time.Duration, err error) {
-	s := conntrack.Selection{Protocol: unix.IPPROTO_TCP, Translated: true, Answer: conntrack.Unanswered}
+	s := conntrack.Selection{
+		Protocol: unix.IPPROTO_TCP, Translated: true, Answer: conntrack.Unanswered, Limit: maxRead,
+	}
 	return keep.ThreadTimeOf(func() error {
 		_, err := e.conn.Select(ctx, s, func(c conntrack.Connection) {
 			if c.State == "SYN_SENT" {
@@ -403,10 +437,21 @@ func (e *Ejector) ask(ctx context.Context, frontends map[netip.AddrPort]struct{}
 	e.asked = time.Now()
 }
 
-// usable are the endpoints that a service port uses.
-type usable struct {
-	port eject.Port
-	table.Usable
+// targets are the endpoints of a plan.
+type targets struct {
+	plan *ruleset.Plan
+	eject.Targets
+}
+
+// setTargets passes the endpoints that a service port uses to the Detector.
+func (e *Ejector) setTargets(p eject.Port, u table.Usable) {
+	t, known := e.targets[p]
+	if !known || t.plan != u.Plan {
+		t.plan = u.Plan
+		t.Cluster, t.Local = u.Plan.Usable()
+		e.targets[p] = t
+	}
+	e.detector.SetTargets(p, t.Targets, u.Ejected)
 }
 
 // resolveFamily asks a table (see ask).
@@ -419,9 +464,10 @@ func (e *Ejector) resolveFamily(ctx context.Context, f nft.Family, frontends map
 		}
 	}
 	if len(asked)+len(mine) == 0 {
+		maps.DeleteFunc(e.targets, func(p eject.Port, _ targets) bool { return p.Family == f })
 		return nil
 	}
-	found, all := make(map[netip.AddrPort]eject.Port), []usable(nil)
+	found, all := make(map[netip.AddrPort]eject.Port), make(map[eject.Port]table.Usable)
 	err := e.query(ctx, f, func(t *table.Table) error {
 		ports := make(map[eject.Port]struct{})
 		for _, p := range asked {
@@ -434,89 +480,22 @@ func (e *Ejector) resolveFamily(ctx context.Context, f nft.Family, frontends map
 			}
 		}
 		for p := range ports {
-			u, _ := t.Usable(nameOf(p))
-			all = append(all, usable{p, u})
+			all[p], _ = t.Usable(nameOf(p))
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for _, u := range all {
-		e.detector.SetTargets(u.port, eject.Targets{Cluster: u.Cluster, Local: u.Local}, u.Ejected)
+	maps.DeleteFunc(e.targets, func(p eject.Port, _ targets) bool {
+		_, known := all[p]
+		return p.Family == f && !known
+	})
+	for p, u := range all {
+		e.setTargets(p, u)
 	}
 	for at, p := range found {
 		e.ports[at] = p
 	}
 	return nil
-}
-
-// look passes the answered connections of suspects to the Detector.
-func (e *Ejector) look(ctx context.Context, suspects []eject.Endpoint) {
-	now := time.Now()
-	ids := make(map[netip.AddrPort][]uint32, len(suspects))
-	for _, s := range suspects {
-		ids[s.Addr] = nil
-	}
-	each := func(c conntrack.Connection) {
-		if _, wanted := ids[c.Endpoint]; wanted {
-			ids[c.Endpoint] = append(ids[c.Endpoint], c.ID)
-		}
-	}
-	took, err := keep.ThreadTimeOf(func() (err error) {
-		for _, s := range looks(ids, e.config.Families) {
-			_, failed := e.conn.Select(ctx, s, each)
-			err = errors.Join(err, failed)
-		}
-		return err
-	})
-	e.charge(took)
-	if e.report(err); err != nil {
-		e.rested = now.Add(minPeriod)
-		return
-	}
-	for _, s := range suspects {
-		e.detector.Answers(now, s, ids[s.Addr])
-	}
-}
-
-// looks returns the dumps that have the answered connections of endpoints.
-func looks(endpoints map[netip.AddrPort][]uint32, families []nft.Family) (all []conntrack.Selection) {
-	s := conntrack.Selection{
-		Protocol: unix.IPPROTO_TCP, Translated: true, Answer: conntrack.Answered, Replies: true,
-	}
-	for at := range endpoints {
-		s.Family, s.Addr, s.Port = nft.FamilyOf(at.Addr()), at.Addr(), at.Port()
-		all = append(all, s)
-	}
-	if len(all) <= maxNarrowLooks {
-		return all
-	}
-	all = all[:0]
-	for _, f := range families {
-		s.Family, s.Addr, s.Port = f, netip.Addr{}, 0
-		all = append(all, s)
-	}
-	return all
-}
-
-// clean deletes the attempts to connect to ejected endpoints of the frontends
-// that the last walk found: the clients' next packets reach others.
-func (e *Ejector) clean(ctx context.Context) {
-	ejected := func(frontend, endpoint netip.AddrPort) bool {
-		p, ok := e.ports[frontend]
-		return ok && e.detector.Ejected(eject.Endpoint{Port: p, Addr: endpoint})
-	}
-	var n int
-	took, err := keep.ThreadTimeOf(func() (err error) {
-		n, err = e.conn.DeleteAttempts(ctx, conntrack.Selection{Translated: true}, ejected)
-		return err
-	})
-	e.charge(took)
-	if err != nil {
-		klog.ErrorS(err, "Failed to delete attempts to connect to ejected endpoints, retrying")
-		e.cleanAt = time.Now().Add(minPeriod)
-		return
-	}
-	klog.V(2).InfoS("Deleted attempts to connect to ejected endpoints", "attempts", n)
 }

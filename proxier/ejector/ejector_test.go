@@ -49,7 +49,7 @@ func ejected() *eject.Detector {
 	for len(d.Changed()) == 0 {
 		orders := d.Next(now)
 		for _, e := range orders.Looks {
-			d.Answers(now, e, nil)
+			d.Answers(now, e, []eject.Answer{{}}) // of the client that tries
 		}
 		for _, probe := range orders.Probes {
 			d.Probed(now, probe, map[bool]eject.Result{true: eject.Answered, false: eject.Lost}[probe.Control])
@@ -57,6 +57,20 @@ func ejected() *eject.Detector {
 		now = now.Add(100 * time.Millisecond)
 	}
 	return d
+}
+
+// TestSampleOfOneClient looks for an attempt to the endpoint that one client
+// floods.
+func TestSampleOfOneClient(t *testing.T) {
+	s, flooded := newSample(), netip.MustParseAddrPort("10.0.0.1:80")
+	flood, other := netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2")
+	for port := range uint16(1000) {
+		s.add(attempt{client: netip.AddrPortFrom(flood, port), endpoint: flooded, id: uint32(port)})
+	}
+	s.add(attempt{client: netip.AddrPortFrom(other, 1), endpoint: flooded, id: 1})
+	if _, found := s.set()[s.attempts[len(s.attempts)-1]]; !found || len(s.attempts) != maxAttemptsBy+1 {
+		t.Errorf("got %v, want %d attempts, one of %v", s.attempts, maxAttemptsBy+1, other)
+	}
 }
 
 // TestSampleOfFloods looks for attempts to an endpoint in a large flood: to one
@@ -141,7 +155,7 @@ func TestBlindNames(t *testing.T) {
 // are rare.
 func TestRefresh(t *testing.T) {
 	asked := 0
-	e := &Ejector{detector: ejected(), config: Config{
+	e := &Ejector{detector: ejected(), targets: make(map[eject.Port]targets), config: Config{
 		Families: []nft.Family{nft.IPv4, nft.IPv6},
 		Query: func(context.Context, nft.Family, func(*table.Table) error) error {
 			asked++
@@ -167,7 +181,7 @@ func TestSignsOfLife(t *testing.T) {
 	tabletest.SetEndpoint(tables[0], svc.Name, endpoint)
 	now := time.Now()
 	e := &Ejector{
-		detector: eject.New(), began: now, period: minPeriod,
+		detector: eject.New(), targets: make(map[eject.Port]targets), began: now, period: minPeriod,
 		config: Config{
 			Families: []nft.Family{nft.IPv4}, Calm: calm.New(now.Add(-2 * calm.Delay)),
 			Query: func(_ context.Context, _ nft.Family, ask func(*table.Table) error) error { return ask(tables[0]) },

@@ -7,9 +7,11 @@ import (
 
 const (
 	// maxAttempts limits the attempts of a walk (2 MB), maxAttemptsOf those to
-	// one endpoint, so that a flood to one does not hide the others.
+	// one endpoint, and maxAttemptsBy those of one client to it, so that a flood
+	// does not hide the others.
 	maxAttempts   = 1 << 13
-	maxAttemptsOf = 8
+	maxAttemptsOf = 16
+	maxAttemptsBy = 2
 )
 
 // attempt is an attempt of a client without an answer.
@@ -23,20 +25,26 @@ type attempt struct {
 type sample struct {
 	attempts []attempt
 	seen     int
-	of       map[destination]int
+	clients  map[destination][]netip.Addr // of attempts
 }
 
 // destination is an endpoint that clients of a frontend reach.
 type destination struct{ frontend, endpoint netip.AddrPort }
 
-func newSample() *sample { return &sample{of: make(map[destination]int)} }
+func newSample() *sample { return &sample{clients: make(map[destination][]netip.Addr)} }
 
 func (s *sample) add(a attempt) {
 	to := destination{a.frontend, a.endpoint}
-	if s.of[to] == maxAttemptsOf {
+	clients, by := s.clients[to], 0
+	for _, c := range clients {
+		if c == a.client.Addr() {
+			by++
+		}
+	}
+	if len(clients) == maxAttemptsOf || by == maxAttemptsBy {
 		return
 	}
-	s.of[to]++
+	s.clients[to] = append(clients, a.client.Addr())
 	s.seen++
 	if len(s.attempts) < maxAttempts {
 		s.attempts = append(s.attempts, a)

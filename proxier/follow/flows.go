@@ -91,6 +91,7 @@ func (s *staleFlows) removed(out []conntrack.FrontendChange, c *table.Commit) []
 			if _, ok := kept[f.Frontend]; !ok {
 				out = append(out, conntrack.FrontendChange{
 					Protocol: uint8(protocol), Frontend: destination(c.Family, f.Frontend), Gone: true,
+					Owner: change.Before.Service.Name.Namespace,
 				})
 			}
 		}

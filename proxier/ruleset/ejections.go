@@ -69,6 +69,20 @@ func (p *Plan) Usable() (forCluster, forLocal []netip.AddrPort) {
 	return p.usable(cluster.PolicyCluster), p.usable(cluster.PolicyLocal)
 }
 
+// IsUsable reports whether Usable returns an endpoint.
+func (p *Plan) IsUsable(at netip.AddrPort) bool {
+	if p == nil {
+		return false
+	}
+	uses := func(t Target) bool { return t.AddrPort() == at && !IsWeightless(p.Service, t.Weight) }
+	if slices.ContainsFunc(p.Cluster, uses) || slices.ContainsFunc(p.Local, uses) {
+		return true
+	}
+	isAt := func(e cluster.Ejection) bool { return e.Endpoint == at }
+	e := p.Ejected
+	return e != nil && (slices.ContainsFunc(e.Cluster, isAt) || slices.ContainsFunc(e.Local, isAt))
+}
+
 // selected are the targets of a list that are used, and the ejections of the
 // others.
 type selected struct {

@@ -80,13 +80,16 @@ const forgotten = 0.05
 
 // Use uses a token. It returns false if this is more than the share of the
 // namespace.
-func (r *Rate) Use(namespace string, now time.Time) bool {
+func (r *Rate) Use(namespace string, now time.Time) bool { return r.UseSome(namespace, 1, now) }
+
+// UseSome uses n tokens, at most half of the burst, or none.
+func (r *Rate) UseSome(namespace string, n float64, now time.Time) bool {
 	r.pass(now)
-	if r.left < 1 || r.used[namespace]+1 > r.left {
+	if n = min(n, r.burst/2); r.used[namespace]+n > r.left {
 		return false
 	}
-	r.left--
-	r.used[namespace]++
+	r.left -= n
+	r.used[namespace] += n
 	return true
 }
 

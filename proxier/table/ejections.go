@@ -99,25 +99,24 @@ func (t *Table) IsInfrastructure(at netip.AddrPort) bool {
 	return s != nil && slices.ContainsFunc(s.endpoints, isAt)
 }
 
-// Usable are the endpoints that the kernel has for a service port of TCP, by
-// the traffic policy, ejected ones included (see ruleset.Plan.Usable).
+// Usable are the endpoints of a service port of TCP that can be ejected: those
+// of Plan.Usable, which takes some time for many endpoints.
 type Usable struct {
-	Service        *cluster.Service
-	Cluster, Local []netip.AddrPort
+	Plan    *ruleset.Plan // of the kernel, nil if there is none
+	Service *cluster.Service
 	// Ejected are the endpoints whose ejections are known, sorted, without
 	// those that are unhealthy.
 	Ejected []netip.AddrPort
 }
 
-// Usable returns the endpoints of a service port of TCP. ok is false if the
-// service port does not exist, or if its endpoints are never ejected.
+// Usable returns the endpoints that a service port of TCP uses. ok is false if
+// there is none, or if its endpoints are never ejected.
 func (t *Table) Usable(name PortName) (u Usable, ok bool) {
 	p := t.desired.port(name)
 	if p == nil || p.service.spec.NoEject {
 		return Usable{}, false
 	}
-	u.Service = p.service.spec
-	u.Cluster, u.Local = p.plan().Usable()
+	u.Plan, u.Service = p.plan(), p.service.spec
 	for _, e := range t.desired.ejections[p] {
 		if !e.Unhealthy() {
 			u.Ejected = append(u.Ejected, e.Endpoint)
@@ -139,8 +138,10 @@ func (t *Table) SetEjections(name PortName, all []cluster.Ejection, begun []neti
 		return false
 	}
 	all = slices.DeleteFunc(slices.Clone(all), func(e cluster.Ejection) bool {
-		return !hasAddr(u.Cluster, e.Endpoint) && !hasAddr(u.Local, e.Endpoint) ||
-			!hasAddr(begun, e.Endpoint) && !hasAddr(u.Ejected, e.Endpoint)
+		if hasAddr(begun, e.Endpoint) {
+			return !u.Plan.IsUsable(e.Endpoint)
+		}
+		return !hasAddr(u.Ejected, e.Endpoint)
 	})
 	return d.replaceEjections(d.port(name), all, false)
 }

@@ -251,9 +251,9 @@ func (h *history) ejectSome() {
 	}
 	name := table.PortName{ServiceName: view.ServiceName, Port: view.Ports[h.IntN(len(view.Ports))].Name}
 	u, _ := h.table().Usable(name)
-	endpoints := u.Cluster
+	endpoints, local := u.Plan.Usable()
 	if h.IntN(2) == 0 {
-		endpoints = u.Local
+		endpoints = local
 	}
 	var ejections []cluster.Ejection
 	var begun []netip.AddrPort

@@ -386,7 +386,8 @@ func (e *engine) ejectable(at netip.AddrPort) string {
 	for _, t := range e.tables {
 		if name, ok := t.Ejectable(at); ok {
 			u, _ := t.Usable(name)
-			all = append(all, fmt.Sprint(name.WithPort(name.Port), u.Cluster, u.Local, u.Ejected))
+			forCluster, forLocal := u.Plan.Usable()
+			all = append(all, fmt.Sprint(name.WithPort(name.Port), forCluster, forLocal, u.Ejected))
 		}
 	}
 	return lines(all...)

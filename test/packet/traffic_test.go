@@ -26,7 +26,8 @@ type traffic struct {
 
 type trafficClient struct {
 	*check
-	ended  atomic.Int64 // attempts that ended
+	pause  time.Duration // between attempts, 0 for the shortest
+	ended  atomic.Int64  // attempts that ended
 	failed atomic.Int64
 	first  string // failed attempt, read after the end
 }
@@ -38,7 +39,7 @@ var attemptEvery = flag.Duration("attempt-every", 25*time.Millisecond,
 // of endpoints that start and stop meanwhile.
 func (s *story) trafficSteps() map[string]any {
 	return map[string]any{
-		"traffic": s.startTraffic,
+		"traffic": s.startTraffic, "every": s.startSlowTraffic,
 		// waits until each of these clients made n more attempts.
 		"pass": func(n int64) { s.traffic.pass(s.t, n) },
 		// ends the traffic: no attempt may have failed.
@@ -60,6 +61,12 @@ func (s *story) trafficSteps() map[string]any {
 // all its protocols and families, until no-failures, recovers, or the end of
 // the script.
 func (s *story) startTraffic(timeout time.Duration, args ...string) {
+	s.startSlowTraffic(0, timeout, args...)
+}
+
+// startSlowTraffic PAUSE is like traffic, with a pause between the attempts of a
+// client.
+func (s *story) startSlowTraffic(pause, timeout time.Duration, args ...string) {
 	if s.traffic == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		s.traffic = &traffic{ctx: ctx, cancel: cancel, began: time.Now()}
@@ -67,7 +74,7 @@ func (s *story) startTraffic(timeout time.Duration, args ...string) {
 	}
 	w := s.traffic
 	for _, k := range s.expectations(s.allClients(args)...) {
-		client := &trafficClient{check: k}
+		client := &trafficClient{check: k, pause: pause}
 		w.clients = append(w.clients, client)
 		w.count.Add(1)
 		w.wait.Go(func() { w.connect(client, timeout) })
@@ -84,7 +91,11 @@ func (w *traffic) connect(c *trafficClient, timeout time.Duration) {
 			c.first = fmt.Sprintf("attempt %d: %v", c.ended.Load()+1, result)
 		}
 		c.ended.Add(1)
-		time.Sleep(max(*attemptEvery, time.Duration(w.count.Load())*2*time.Millisecond))
+		pause := max(*attemptEvery, time.Duration(w.count.Load())*2*time.Millisecond, c.pause)
+		select {
+		case <-w.ctx.Done():
+		case <-time.After(pause):
+		}
 	}
 }
 
