@@ -118,8 +118,14 @@ var sctpStates = [...]string{
 const (
 	tcpSynSent  = 1
 	tcpSynRecv  = 2
+	tcpFinWait  = 4
 	tcpTimeWait = 7
 	tcpClose    = 8
 	tcpSynSent2 = 9
-	sctpClosed  = 1
+
+	sctpClosed          = 1
+	sctpCookieWait      = 2
+	sctpCookieEchoed    = 3
+	sctpShutdownSent    = 5
+	sctpShutdownAckSent = 7
 )

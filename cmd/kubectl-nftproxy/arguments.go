@@ -71,7 +71,7 @@ func lookup(set *pflag.FlagSet, arg string) *pflag.Flag {
 func takesValue(f *pflag.Flag) bool { return f != nil && f.NoOptDefVal == "" }
 
 // verbsOfServices take the flag --namespace for the namespace of a Service.
-var verbsOfServices = []string{"services", "explain", "history", "trace", "flows", "top"}
+var verbsOfServices = []string{"services", "explain", "history", "trace", "top"}
 
 // takes reports whether a flag of the plugin belongs to the verb, after which
 // it is.

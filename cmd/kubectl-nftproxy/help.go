@@ -14,7 +14,6 @@ Verbs:
   top        connections now, by Service and endpoint; on all nodes by default
   explain    where a connection goes, and why
   trace      rules that real packets pass
-  flows      connections to each endpoint
   diff       differences between the rules and the desired state
 
 The nftproxy in the pods defines the verbs: "kubectl nftproxy VERB --help" prints
@@ -28,8 +27,8 @@ Flags:
                          time to wait for each node (default 30s for status,
                          doctor, version, history and top, none for other verbs)
   -n, --namespace NAME   namespace of the DaemonSet (default kube-system); after
-                         services, explain, history, top, trace and flows, the
-                         namespace of the Service
+                         services, explain, history, top and trace, the namespace
+                         of the Service
   -l, --selector LABELS  labels of the pods (default k8s-app=kube-proxy)
       --help, --version
 
