@@ -14,7 +14,6 @@ Verbs:
   top        connections now, by Service and endpoint; on all nodes by default
   explain    where a connection goes, and why
   trace      rules that real packets pass
-  diff       differences between the rules and the desired state
 
 The nftproxy in the pods defines the verbs: "kubectl nftproxy VERB --help" prints
 the help of the nftproxy in a running pod.

@@ -96,7 +96,8 @@ REFUSED/S is unknown: on one node
 
 func TestSort(t *testing.T) {
 	for key, want := range map[string]string{
-		"connections": "warehouse/inventory:http shop/db", "open": "warehouse/inventory:http shop/db", "new": "shop/db warehouse/inventory:http",
+		"connections": "warehouse/inventory:http shop/db", "open": "warehouse/inventory:http shop/db",
+		"new":     "shop/db warehouse/inventory:http",
 		"replies": "shop/db warehouse/inventory:http", "refused": "shop/db warehouse/inventory:http",
 		"unanswered": "warehouse/inventory:http shop/db", "changed": "warehouse/inventory:http shop/db",
 		"ejected": "warehouse/inventory:http shop/db", "name": "shop/db warehouse/inventory:http",

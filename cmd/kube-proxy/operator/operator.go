@@ -61,8 +61,9 @@ func newRoot(config Config) *cobra.Command {
 		}
 		return misuse(err)
 	})
-	root.AddCommand(newCheck(), newDiff(), newDocs(config.Version), newDoctor(config.Version), newExplain(), newHistory(), newServices(),
-		newStatus(config.Version), newTop(config.terminal), newTrace(), newVersion(config.Version),
+	root.AddCommand(newCheck(), newDocs(config.Version), newDoctor(config.Version), newExplain(), newHistory(),
+		newServices(), newStatus(config.Version), newTop(config.terminal), newTrace(), newVersion(config.Version),
+		moved("diff", "`nftproxy doctor` compares the tables in the kernel, `nftproxy doctor --rows` all rows"),
 		moved("flows", "`nftproxy top SERVICE -o wide` counts the connections of each endpoint by state"))
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/kernel"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 // Config configures the checks.
@@ -34,6 +35,11 @@ type Config struct {
 	// Endpoints returns some endpoints of each service port of the running
 	// proxy. nil skips the check that needs them.
 	Endpoints func(context.Context) iter.Seq2[*answer.PortEndpoints, error]
+	// Differences compares the tables in the kernel with those that the running
+	// proxy wants. nil skips the check that needs it.
+	Differences func(context.Context) iter.Seq2[*keep.DiffStep, error]
+	// AllRows makes it compare all rows, without a time limit.
+	AllRows bool
 	// Nodes returns some endpoints of each node. Without it, the endpoints that
 	// are checked are in the tables.
 	Nodes func(context.Context) iter.Seq2[*answer.NodeEndpoints, error]
@@ -98,6 +104,7 @@ func checks() []check {
 		{"hash", true, checkHash},
 		{"timeouts", true, checkTimeouts},
 		{"table", false, checkTable},
+		{rowsCheck, true, checkRows},
 		{"leftovers", true, checkLeftovers},
 		{"filters", true, checkFilters},
 		{"nat-chains", true, checkNATChains},
@@ -155,8 +162,11 @@ func (c *check) finding(ctx context.Context, config Config) Finding {
 	if c.slow {
 		limit = slowTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+	if !config.AllRows || c.name != rowsCheck {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
 	start, n := time.Now(), &node{Config: config}
 	f := skipped("the time limit was reached")
 	if ctx.Err() == nil {
