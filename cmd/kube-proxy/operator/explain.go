@@ -33,7 +33,7 @@ func newExplain() *cobra.Command {
 			"decide. It sends no packet. It does not look at the endpoints. " +
 			"docs/troubleshooting.md lists the codes in brackets.\n\n" +
 			"It also asks the running proxy. So it lists the endpoints that the connection cannot reach, with the " +
-			"reason, and the first difference between the rules in the kernel and those that the proxy wants. " +
+			"reason, and the answer of the table that the proxy wants, if it is another one. " +
 			"Without a running proxy, it explains addresses only.\n\n" +
 			"PORT of a Service is a number or a name. --frontend selects the addresses of a Service, of " +
 			"both address families. With -o json, the answer about a Service is a list.\n\n" +

@@ -109,6 +109,7 @@ type explanation struct {
 	read     func(func()) error // calls a function that uses the table
 	expected *table.Expected
 
+	result  *explain.Result
 	desired explain.Desired
 	// service and port own the destination, which is the frontend.
 	service  cluster.ServiceName
@@ -120,9 +121,10 @@ func (e *explanation) explain() (err error) {
 	if e.expected, err = e.table.Expected(e.read); err != nil {
 		return err
 	}
-	if e.desired.Result, err = explain.Explain(e.expected, e.routes, e.query); err != nil {
+	if e.result, err = explain.Explain(e.expected, e.routes, e.query); err != nil {
 		return err
 	}
+	e.desired.Outcomes = e.result.Outcomes
 	if err := e.findOwner(); err != nil || e.desired.ServicePort == "" {
 		return err
 	}
@@ -140,7 +142,7 @@ func (e *explanation) explain() (err error) {
 		e.desired.Lack = e.port.Lacks[f.Policy]
 	default:
 		policy := f.Policy
-		if e.desired.Result.UsesAllEndpoints() {
+		if e.result.UsesAllEndpoints() {
 			policy = cluster.PolicyCluster
 		}
 		e.desired.Lack = e.port.Lacks[policy]
@@ -268,7 +270,7 @@ func distinct(targets []netip.AddrPort) []netip.AddrPort {
 // unused lists the endpoints that the packet cannot reach. If the packet is
 // refused for another reason than a lack of endpoints, the list would mislead.
 func (e *explanation) unused(policy cluster.Policy) {
-	o := &e.desired.Result.Outcomes[0]
+	o := &e.result.Outcomes[0]
 	lack := []ruleset.Reason{ruleset.NoEndpoints, ruleset.NoLocalEndpoints, ruleset.NoWeight}
 	if o.Action == explain.ToEndpoint || slices.Contains(lack, o.Reason.Code) {
 		e.listUnused(policy)

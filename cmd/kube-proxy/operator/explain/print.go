@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -98,18 +97,10 @@ func (p printer) list(label string, n int, line func(i int) (name, text string))
 
 // difference describes the difference between the kernel and the proxy.
 func (p printer) difference(r *Result) {
-	d := r.Difference
-	if d == nil {
-		return
+	if d := r.Difference; d != nil {
+		fmt.Fprintf(p, "\nKERNEL  differs from the table that the proxy wants, which has: %s\n        %s.\n", d.Desired,
+			d.Meaning)
 	}
-	fmt.Fprintf(p, "\nKERNEL  differs from the table that the proxy wants, in chain %s", d.Chain)
-	none := "no such rule"
-	if d.Set != "" {
-		fmt.Fprintf(p, ", map or set %s", d.Set)
-		none = "no row " + d.Key
-	}
-	fmt.Fprintf(p, "\n        kernel: %s\n        proxy:  %s\n        %s.\n",
-		cmp.Or(d.Kernel, none), cmp.Or(d.Desired, none), d.Meaning)
 }
 
 // target returns the endpoint or the kind of the outcome.

@@ -33,8 +33,8 @@ type Result struct {
 	// Unused are the endpoints of the service port that the packet cannot
 	// reach. They are unknown if no running proxy was asked.
 	Unused []Unused `json:"unused,omitempty"`
-	// Difference is the first difference between the table in the kernel and
-	// the one that the proxy wants, nil if there is none or no proxy was asked.
+	// Difference is nil if the table that the proxy wants treats the packet
+	// like the one in the kernel, or if no proxy was asked.
 	Difference *Difference `json:"difference,omitempty"`
 	// Ways are the ways to the endpoints of the outcomes.
 	Ways []Way `json:"ways,omitempty"`
@@ -136,8 +136,8 @@ func stepsOf(f nft.Family, w *walk.Walk) (steps []*Step) {
 
 // Desired is what a running proxy knows about the fate of a packet.
 type Desired struct {
-	// Result is the walk through the table that the proxy wants.
-	Result *Result `json:"result"`
+	// Outcomes are the fates of the packet in the table that the proxy wants.
+	Outcomes []Outcome `json:"outcomes"`
 	// ServicePort is the namespace/name:port that owns the destination, ""
 	// if none does, and Frontend the kind of the destination.
 	ServicePort string `json:"servicePort,omitempty"`
@@ -178,17 +178,10 @@ type Forwarder struct {
 	Closed Reason `json:"closed,omitzero"`
 }
 
-// Difference is the first rule or row on the way of a packet that differs
-// between the kernel and the table that the proxy wants.
+// Difference is how the proxy wants the packet to be treated, if the kernel
+// treats it in another way.
 type Difference struct {
-	Chain string `json:"chain"`
-	// Set and Key identify a row. They are "" for a rule.
-	Set string `json:"set,omitempty"`
-	Key string `json:"key,omitempty"`
-	// Kernel and Desired are the rules or rows in nft syntax, "" if there is
-	// none.
-	Kernel  string `json:"kernel,omitempty"`
-	Desired string `json:"desired,omitempty"`
+	Desired string `json:"desired"` // the answer
 	// Meaning explains the difference, in sentences without the last period.
 	Meaning string `json:"meaning"`
 }
