@@ -273,11 +273,11 @@ func nodeText(e *ruleset.EndpointUse) string {
 func conditionsText(e *ruleset.EndpointUse) string {
 	switch {
 	case e.Terminating && e.Serving:
-		return ruleset.UnusedTerminating.Text() + ", serving"
+		return ruleset.UnusedTerminating.Text(ruleset.Facts{}) + ", serving"
 	case e.Terminating:
-		return ruleset.UnusedTerminating.Text()
+		return ruleset.UnusedTerminating.Text(ruleset.Facts{})
 	case !e.Ready:
-		return ruleset.UnusedNotReady.Text()
+		return ruleset.UnusedNotReady.Text(ruleset.Facts{})
 	}
 	return "ready"
 }

@@ -28,7 +28,7 @@ func (r *Result) Add(d *Desired) {
 			*reason = d.HealthCheck
 		}
 	}
-	r.Answer = r.answer()
+	r.conclude()
 }
 
 // blameDamage replaces the reason NoService of a packet for a service port: the
@@ -39,19 +39,8 @@ func (r *Result) blameDamage(d *Desired) {
 	}
 	for i := range r.Outcomes {
 		if o := &r.Outcomes[i]; o.Reason.Code == ruleset.NoService {
-			o.Reason = NewReason(ruleset.Damaged, ruleset.Facts{ServicePort: d.ServicePort})
+			o.Reason = ruleset.Damaged.Reason(ruleset.Facts{ServicePort: d.ServicePort})
 		}
-	}
-}
-
-// Refine makes the reason more precise, if a lack of endpoints is it.
-func (r *Reason) Refine(lack *ruleset.Lack) {
-	switch {
-	case lack.Of == "" || r.Code != lack.Of:
-	case lack.Reason == lack.Of:
-		r.Text += ": " + lack.Short
-	default:
-		*r = Reason{lack.Reason, lack.Text}
 	}
 }
 
@@ -77,7 +66,7 @@ func (f *Forwarder) outcomes() (all []Outcome) {
 		all = append(all, Outcome{
 			Action: ToEndpoint, Probability: big.NewRat(1, int64(len(f.Endpoints))), Endpoint: e, Affinity: f.Affinity,
 			Masqueraded: true,
-			Reason:      NewReason(ruleset.Localhost, ruleset.Facts{Masqueraded: true}),
+			Reason:      ruleset.Localhost.Reason(ruleset.Facts{Masqueraded: true}),
 		})
 	}
 	return all

@@ -15,6 +15,7 @@ func (r *Result) Print(w io.Writer, wide bool) {
 	p := printer{w, wide}
 	p.question(r)
 	fmt.Fprintf(p, "ANSWER  %s%s\n", r.Answer, r.code())
+	PrintRemedy(p, r.Remedy)
 	if len(r.Outcomes) > 1 {
 		p.outcomes(r)
 	}
@@ -26,6 +27,13 @@ func (r *Result) Print(w io.Writer, wide bool) {
 		fmt.Fprintf(p, "\nNOTE    %s.\n", note)
 	}
 	p.walk(r)
+}
+
+// PrintRemedy prints a remedy, unless it is "".
+func PrintRemedy(w io.Writer, remedy string) {
+	if remedy != "" {
+		fmt.Fprintf(w, "REMEDY  %s\n", remedy)
+	}
 }
 
 // maxListed is the number of outcomes that are listed unless the output is
@@ -73,7 +81,7 @@ func (p printer) unused(r *Result) {
 		if text = u.Text; u.Node != "" {
 			text += " (" + u.Node + ")"
 		}
-		return u.String(), text + Reason{Code: ruleset.Reason(u.Reason)}.CodeText()
+		return u.String(), text + ruleset.Reason{Code: u.Reason}.CodeText()
 	})
 }
 

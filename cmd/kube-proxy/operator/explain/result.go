@@ -27,6 +27,8 @@ type Result struct {
 	Frontend string `json:"frontend,omitempty"`
 	// Answer is the fate in one line.
 	Answer string `json:"answer"`
+	// Remedy is what to do if the packet reaches no endpoint.
+	Remedy string `json:"remedy,omitempty"`
 	// Outcomes are the possible fates with their probabilities. The sum of
 	// these is 1.
 	Outcomes []Outcome `json:"outcomes"`
@@ -76,27 +78,7 @@ type Outcome struct {
 	// endpoint, "new" for one that it will lead there from now on.
 	Affinity string `json:"affinity,omitempty"`
 	// Reason is the reason for a refusal, or for masquerading.
-	Reason Reason `json:"reason,omitzero"`
-}
-
-// Reason is a reason in terms of Kubernetes.
-type Reason struct {
-	Code ruleset.Reason `json:"code"`
-	Text string         `json:"text"`
-}
-
-// NewReason returns a reason with its text, which mentions facts.
-func NewReason(code ruleset.Reason, facts ruleset.Facts) Reason {
-	return Reason{code, code.Text(facts)}
-}
-
-// CodeText returns the code as it follows a text that is printed, "" for a zero
-// Reason. docs/troubleshooting.md lists the codes.
-func (r Reason) CodeText() string {
-	if r.Code == "" {
-		return ""
-	}
-	return " [" + string(r.Code) + "]"
+	Reason ruleset.Reason `json:"reason,omitzero"`
 }
 
 // Step is a rule that a packet reached.
@@ -148,7 +130,7 @@ type Desired struct {
 	Forwarder *Forwarder `json:"forwarder,omitempty"`
 	// HealthCheck is the reason why a packet to a health-check NodePort is not
 	// translated.
-	HealthCheck Reason `json:"healthCheck,omitzero"`
+	HealthCheck ruleset.Reason `json:"healthCheck,omitzero"`
 	// Lack is why the service port has no endpoint for the packet.
 	Lack ruleset.Lack `json:"lack,omitzero"`
 	// Pending is why the kernel may not have the table yet, "" if it should
@@ -162,8 +144,8 @@ type Desired struct {
 type Unused struct {
 	ruleset.EndpointPlace
 	// Reason identifies the reason, Text is for people.
-	Reason string `json:"reason"`
-	Text   string `json:"text"`
+	Reason ruleset.Code `json:"reason"`
+	Text   string       `json:"text"`
 }
 
 // Forwarder describes how the proxy itself serves a NodePort on localhost.
@@ -175,7 +157,7 @@ type Forwarder struct {
 	Affinity string `json:"affinity,omitempty"`
 	// Closed is the reason why the port is closed. It is zero if the port is
 	// open.
-	Closed Reason `json:"closed,omitzero"`
+	Closed ruleset.Reason `json:"closed,omitzero"`
 }
 
 // Difference is how the proxy wants the packet to be treated, if the kernel
