@@ -42,7 +42,8 @@ func (k kubectl) output(ctx context.Context, args ...string) ([]byte, error) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if text := oneLine(stderr.String()); err != nil && text != "" {
+	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n") // without a cluster, the last one has the reason
+	if text := oneLine(lines[len(lines)-1]); err != nil && text != "" {
 		err = errors.New(text)
 	}
 	return out, err

@@ -10,7 +10,7 @@ import (
 
 // printTop prints the connections of all nodes as one table, and then the
 // problems of nodes. The answers are JSON.
-func printTop(stdout io.Writer, pods []pod, answers []answer) {
+func printTop(stdout io.Writer, pods []pod, answers []answer, wide bool) {
 	nodes := make(map[string]*top.Snapshot)
 	problems := ""
 	for i := range answers {
@@ -24,7 +24,7 @@ func printTop(stdout io.Writer, pods []pod, answers []answer) {
 		}
 		nodes[pods[i].node] = s
 	}
-	top.Layout{Nodes: true}.Print(stdout, top.Merge(nodes))
+	top.Layout{Nodes: true, Wide: wide}.Print(stdout, top.Merge(nodes))
 	if problems != "" {
 		fmt.Fprintln(stdout, problems)
 	}

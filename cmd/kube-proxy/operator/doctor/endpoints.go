@@ -151,14 +151,14 @@ func endpointsFinding(endpoints []*probed, all int) Finding {
 		if len(silent) > 0 {
 			finding.Remedy += "; silent ones: " + onSilence
 		}
-		return finding.with(append(sortedLines(refused), sortedLines(silent)...)...)
+		return finding.With(append(sortedLines(refused), sortedLines(silent)...)...)
 	case len(silent) > 0:
 		return warn(fmt.Sprintf("%d endpoints are silent (%s were probed)", len(silent), sent), onSilence).
-			with(sortedLines(silent)...)
+			With(sortedLines(silent)...)
 	case len(unsure) > 0:
 		return info(fmt.Sprintf("%d endpoints are silent (%s were probed), and no other one of their Services and "+
 			"nodes answers: they may answer clients nevertheless", len(unsure), sent), onSilence).
-			with(sortedLines(unsure)...)
+			With(sortedLines(unsure)...)
 	}
 	return ok(sent + " were probed, and none refuses connections or is silent")
 }

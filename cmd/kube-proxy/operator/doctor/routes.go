@@ -198,7 +198,7 @@ func (r *routeCheck) finding(nodes []answer.NodeEndpoints) Finding {
 	if r.cut {
 		finding = fail(reason, r.causes[0].Remedy)
 	}
-	return finding.with(sortedLines(r.lines)...)
+	return finding.With(sortedLines(r.lines)...)
 }
 
 // defaultFinding is the finding if only a default route leads to pods of other
@@ -211,7 +211,7 @@ func (r *routeCheck) defaultFinding() Finding {
 	if r.own > 0 {
 		finding = warn(fmt.Sprintf("%s, while %d have routes of their own", reason, r.own), remedy)
 	}
-	return finding.with(sortedLines(r.byDefault)...)
+	return finding.With(sortedLines(r.byDefault)...)
 }
 
 // dropsFromOutside returns why packets from clients outside that arrive on an

@@ -64,7 +64,7 @@ func checkRows(ctx context.Context, n *node) Finding {
 		lines = append(lines, describe(&d))
 	}
 	return warn(fmt.Sprintf("the tables in the kernel differ from what the proxy wants (differences: %d, rows that "+
-		"were compared: %s)", len(found), compared), remedyOf(found)).with(lines...)
+		"were compared: %s)", len(found), compared), remedyOf(found)).With(lines...)
 }
 
 // describe returns a difference in one line.
