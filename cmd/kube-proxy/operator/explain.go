@@ -27,10 +27,11 @@ func newExplain() *cobra.Command {
 		Use:   "explain IP:PORT | SERVICE[:PORT]",
 		Short: "Explain where a connection to a Service goes",
 		Long: "explain walks the first packet of a hypothetical connection through the rules in the kernel of " +
-			"this node. It prints the endpoints that the connection can reach, or the refusal and its reason, " +
-			"the route to each endpoint, with the cause why it or the answer fails, the rules of other tables that " +
-			"drop, translate or do not track the packets or their answers, and then the rules and rows that " +
-			"decide. It sends no packet. It does not look at the endpoints. " +
+			"this node. It prints the endpoints that the connection can reach, or the refusal, its reason and a " +
+			"remedy (ANSWER), the endpoints that it cannot reach (UNUSED), the route to each endpoint, with the " +
+			"cause why it or the answer fails (ROUTE), and the rules of other tables that drop, translate or do " +
+			"not track the packets or their answers (OTHER TABLES). -o wide adds the rules and rows that the packet " +
+			"reaches (WALK). It sends no packet. It does not look at the endpoints. " +
 			"docs/troubleshooting.md lists the codes in brackets.\n\n" +
 			"It also asks the running proxy. So it lists the endpoints that the connection cannot reach, with the " +
 			"reason, and the answer of the table that the proxy wants, if it is another one. " +

@@ -1,16 +1,15 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// Print writes the result for people: first the answer, then what explains it,
-// then the walk. Unless wide is set, it leaves out the rules that explain
-// nothing and all but the first endpoints.
+// Print writes the result for people: the answer, and what explains it. Unless
+// wide is set, it leaves out the walk and all but the first endpoints.
 func (r *Result) Print(w io.Writer, wide bool) {
 	p := printer{w, wide}
 	p.question(r)
@@ -19,14 +18,16 @@ func (r *Result) Print(w io.Writer, wide bool) {
 	if len(r.Outcomes) > 1 {
 		p.outcomes(r)
 	}
+	p.unused(r)
 	p.ways(r)
 	p.others(r)
-	p.unused(r)
 	p.difference(r)
 	for _, note := range r.Notes {
 		fmt.Fprintf(p, "\nNOTE    %s.\n", note)
 	}
-	p.walk(r)
+	if wide {
+		p.walk(r)
+	}
 }
 
 // PrintRemedy prints a remedy, unless it is "".
@@ -119,11 +120,19 @@ func (o *Outcome) target() string {
 	return string(o.Action)
 }
 
+// walk lists the rules that the packet reached, each with a mark: - if it does
+// not match, + if it does, and ? if it matches by chance.
 func (p printer) walk(r *Result) {
-	shown := func(s *Step) bool { return p.wide || s.explains() }
-	PrintWalk(p, r.Walk, shown, func(s *Step) string { return s.Chain }, func(s *Step) {
-		fmt.Fprintf(p, "    %s%s\n", p.mark(s), s.Rule)
-		p.rows(s)
+	all := func(*Step) bool { return true }
+	PrintWalk(p, r.Walk, all, func(s *Step) string { return s.Chain }, func(s *Step) {
+		mark := "?"
+		if s.Matched.IsInt() {
+			mark = []string{"-", "+"}[s.Matched.Sign()]
+		}
+		fmt.Fprintf(p, "    %s %s\n", mark, s.Rule)
+		for _, l := range s.Lookups {
+			fmt.Fprintf(p, "        %s\n", cmp.Or(l.Row, "no row "+l.Key))
+		}
 	})
 }
 
@@ -143,48 +152,5 @@ func PrintWalk[S any](w io.Writer, steps []S, shown func(S) bool, chainOf func(S
 	}
 	if chain == "" {
 		fmt.Fprintln(w, "  no rule decides")
-	}
-}
-
-// explains reports whether a rule is part of the explanation: it matches, and
-// does more than to lead to the next chain.
-func (s *Step) explains() bool {
-	return s.Matched.Sign() > 0 && !strings.HasPrefix(s.Rule, "jump ") && !strings.HasPrefix(s.Rule, "goto ")
-}
-
-// mark returns the mark of a rule in wide output: - if it does not match, + if
-// it does, and ? if it matches by chance.
-func (p printer) mark(s *Step) string {
-	switch {
-	case !p.wide:
-		return ""
-	case s.Matched.Sign() == 0:
-		return "- "
-	case s.Matched.IsInt():
-		return "+ "
-	}
-	return "? "
-}
-
-// rows lists the rows that a rule found: the row of a class, and the row that
-// leads from the class to a chain. Several rows of one map are the endpoints of
-// the answer.
-func (p printer) rows(s *Step) {
-	found, sets := []string(nil), make(map[string]bool)
-	for _, l := range s.Lookups {
-		switch {
-		case l.Row != "":
-			found = append(found, l.Row)
-			sets[l.Set] = true
-		case p.wide:
-			found = append(found, "no row "+l.Key)
-		}
-	}
-	if len(found) > len(sets) && !p.wide {
-		fmt.Fprintf(p, "      %d rows\n", len(found))
-		return
-	}
-	for _, row := range found {
-		fmt.Fprintf(p, "      %s%s\n", strings.Repeat(" ", len(p.mark(s))), row)
 	}
 }
