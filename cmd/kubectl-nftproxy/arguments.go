@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -97,6 +98,38 @@ func (a *arguments) verb() (v verb) {
 		v = verbs[i]
 	}
 	return v
+}
+
+// podPrefix is the beginning of a reference to a pod, pod/NAMESPACE/NAME.
+const podPrefix = "pod/"
+
+// pod returns the reference to a pod whose node the command is about: the
+// client's or, without one, the destination. It is "" if there is none, or if
+// the command names its nodes.
+func (a *arguments) pod() (found string) {
+	if a.allNodes || len(a.nodes) > 0 || a.verb().everywhere {
+		return ""
+	}
+	for i, arg := range a.command {
+		if from, ok := strings.CutPrefix(arg, "--from="); ok {
+			arg = from
+		} else if i == 0 || a.command[i-1] != "--from" {
+			found = cmp.Or(found, reference(arg))
+			continue
+		}
+		if reference(arg) != "" {
+			return arg
+		}
+	}
+	return found
+}
+
+// reference returns an argument that is a reference to a pod, "" for others.
+func reference(arg string) string {
+	if strings.HasPrefix(arg, podPrefix) {
+		return arg
+	}
+	return ""
 }
 
 // checkVerb returns an error if the plugin does not know the verb, unless a

@@ -53,12 +53,15 @@ second. The output of other verbs, and of these with -o text, follows a line
 "NODE name", or the names of all nodes with the same output. With -o json or
 -o yaml, it is one object with a field for each node.
 
+A command about a pod, with --from pod/NAMESPACE/NAME or that as its destination,
+runs on the node of the pod.
+
 The exit code is the highest exit code of all nodes. It is 2 if the verb did not
 run on a node, or for an error of the command line, and 1 for other errors of the
 plugin.
 
 The user needs the permissions to list pods and to create pods/exec in the
-namespace of the DaemonSet.
+namespace of the DaemonSet, and to get the pods that commands name.
 
 Examples:
   kubectl nftproxy status
@@ -66,6 +69,7 @@ Examples:
   kubectl nftproxy top --sort unanswered
   kubectl nftproxy top web -n shop --node worker-1
   kubectl nftproxy doctor --node worker-1,worker-2
+  kubectl nftproxy explain svc/shop/web --from pod/shop/client-0
   kubectl nftproxy explain svc/default/web --from outside --node worker-1
   kubectl nftproxy services -n shop
 

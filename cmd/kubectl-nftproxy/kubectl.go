@@ -58,6 +58,17 @@ func (k kubectl) pods(ctx context.Context, selector string) ([]pod, error) {
 	return parsePods(out)
 }
 
+// nodeOf returns the node of a pod of the cluster.
+func (k kubectl) nodeOf(ctx context.Context, reference string) (string, error) {
+	full, _, _ := strings.Cut(reference, ":")
+	namespace, name, _ := strings.Cut(strings.TrimPrefix(full, podPrefix), "/")
+	out, err := k.output(ctx, "get", "pod", name, "--namespace="+namespace, "--output=jsonpath={.spec.nodeName}")
+	if node := strings.TrimSpace(string(out)); err != nil || node != "" {
+		return node, err
+	}
+	return "", fmt.Errorf("%s is on no node", full)
+}
+
 // streams are the standard streams of a command in a pod.
 type streams struct {
 	stdin          io.Reader // nil unless stdin and stdout are a terminal

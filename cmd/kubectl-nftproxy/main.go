@@ -76,6 +76,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, err
 	if err != nil {
 		return exitError, err
 	}
+	if pod := a.pod(); pod != "" {
+		node, err := k.nodeOf(ctx, pod)
+		if err != nil {
+			return exitError, fmt.Errorf("find the node of %s: %w", pod, err)
+		}
+		a.nodes = []string{node}
+	}
 	chosen, err := choose(a, pods)
 	if err != nil {
 		return exitError, err

@@ -202,6 +202,8 @@ type EndpointPlace struct {
 	Port uint16 `json:"port,omitempty"`
 	// Node is the node of the endpoint, "" if it is unknown.
 	Node string `json:"node,omitempty"`
+	// Pod is the name of the pod, "" if the endpoint is no known pod.
+	Pod string `json:"pod,omitempty"`
 }
 
 // String returns the address, with the port if there is one.
@@ -359,7 +361,7 @@ func (s *selection) use(e *cluster.Endpoint, port cluster.ServicePort) EndpointU
 	n, ok := endpointPort(e, port)
 	at := netip.AddrPortFrom(e.Addr, n)
 	u := EndpointUse{
-		EndpointPlace: EndpointPlace{e.Addr, n, e.Node}, OnThisNode: e.Node == s.node.Name, Source: e.Source,
+		EndpointPlace: EndpointPlace{e.Addr, n, e.Node, e.Pod}, OnThisNode: e.Node == s.node.Name, Source: e.Source,
 		Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
 	}
 	if e.Hints != nil {

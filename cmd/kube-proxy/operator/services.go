@@ -251,11 +251,11 @@ func printEndpoints(w io.Writer, p *table.PortView, wide bool) {
 		func(f table.FrontendView) bool { return f.Policy == cluster.PolicyLocal })
 	t := newTable(w)
 	fmt.Fprintln(t, "  ENDPOINT\tNODE\tCONDITIONS\tPOLICY CLUSTER"+columns(local, "POLICY LOCAL")+
-		columns(wide, "ENDPOINTSLICE", "HINTED ZONES", "HINTED NODES"))
+		columns(wide, "POD", "ENDPOINTSLICE", "HINTED ZONES", "HINTED NODES"))
 	for _, e := range p.Endpoints {
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s%s%s\n", e.EndpointPlace, nodeText(&e), conditionsText(&e),
 			useText(&e, cluster.PolicyCluster), columns(local, useText(&e, cluster.PolicyLocal)),
-			columns(wide, e.Source, strings.Join(e.Zones, ", "), strings.Join(e.Nodes, ", ")))
+			columns(wide, cmp.Or(e.Pod, "-"), e.Source, strings.Join(e.Zones, ", "), strings.Join(e.Nodes, ", ")))
 	}
 	t.Flush()
 }
