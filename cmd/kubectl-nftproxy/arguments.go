@@ -212,7 +212,7 @@ func (a *arguments) manyNodes() bool {
 // withTimeout returns a context for the command on one node.
 func (a *arguments) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := a.nodeTimeout
-	if limit == 0 && a.verb().everywhere && !a.watches() && (a.manyNodes() || a.command[0] != "top") {
+	if limit == 0 && a.verb().everywhere && !a.isLong() && (a.manyNodes() || a.command[0] != "top") {
 		limit = overviewTimeout
 	}
 	if limit == 0 {
@@ -256,6 +256,9 @@ func (a *arguments) table() string {
 func (a *arguments) watches() bool {
 	return slices.Contains(a.command, "-w") || slices.Contains(a.command, "--watch")
 }
+
+// isLong reports whether the command can take longer than overviewTimeout.
+func (a *arguments) isLong() bool { return a.watches() || slices.Contains(a.command, "--rows") }
 
 // format returns the value of the flag --output of the command, "" if it has
 // none.

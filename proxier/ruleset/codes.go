@@ -9,8 +9,8 @@ type codeDoc struct {
 }
 
 // codeDocs are all codes, in the order of the tables there: those of ANSWER, of
-// ROUTE and of UNUSED. TestCodes writes the tables.
-var codeDocs = [3][]codeDoc{
+// ROUTE, of UNUSED, and of the other states of services. TestCodes writes the tables.
+var codeDocs = [4][]codeDoc{
 	{ // ANSWER
 		{
 			NoEndpoints, "no ready endpoint, for several reasons",
@@ -270,6 +270,23 @@ var codeDocs = [3][]codeDoc{
 			UnusedBudget, "the Service or namespace exceeds a [budget](budgets.md)",
 			"`services`",
 			"raise it, or use fewer endpoints and addresses",
+		},
+	},
+	{ // STATE of services
+		{
+			Conflict, "another Service has the address and port",
+			"[the order of priority](#another-service-has-the-address)",
+			"delete one of the claims",
+		},
+		{
+			Waiting, "a change failed, and the next sync tries it again",
+			"`status`: LAST WRITE",
+			"wait; if it stays, that of the error",
+		},
+		{
+			Refused, "the kernel refused a change of the Service",
+			"[NftproxyServicePortsRefused](alerts.md#nftproxyserviceportsrefused)",
+			"that of the error; a change of the Service is tried at once",
 		},
 	},
 }

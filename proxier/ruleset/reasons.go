@@ -96,6 +96,16 @@ const (
 	UnusedBudget      Code = "Budget"      // the budget of the Service or of its namespace (see Budgets)
 )
 
+// Reasons why a frontend is not served as its Service wants, in the state of
+// table.FrontendView. With Waiting and Refused, connections reach the endpoints
+// that are left of the last rules of the service port, or are rejected if there
+// are none.
+const (
+	Conflict Code = "Conflict" // another service port owns it
+	Waiting  Code = "Waiting"  // a change failed, and the next sync tries it again
+	Refused  Code = "Refused"  // a change failed, until the Service changes or a resync
+)
+
 // Facts are what the text of a reason mentions.
 type Facts struct {
 	Source      netip.Addr

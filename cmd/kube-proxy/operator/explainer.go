@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -107,7 +108,7 @@ func packetTo(s *serviceRef, port *table.PortView, f *table.FrontendView) packet
 			break
 		}
 	}
-	if f.State == table.Conflicting {
+	if f.State == ruleset.Conflict {
 		p.notes = append(p.notes, fmt.Sprintf("%s belongs to %s, so Service %s gets no connections there",
 			frontendList([]table.FrontendView{*f}), f.Owner, s))
 	}

@@ -155,23 +155,23 @@ func affinityText(s *table.ServiceView) string {
 	return (time.Duration(s.AffinitySeconds) * time.Second).String()
 }
 
-// stateText returns what happens to connections to a frontend.
+// stateText returns what happens to connections to a frontend, with the code of
+// the reason.
 func stateText(s *table.ServiceView, f *table.FrontendView) string {
-	switch f.State {
-	case table.Conflicting:
-		return "not served: it belongs to " + f.Owner
-	case table.Waiting:
-		if f.UsedEndpoints > 0 {
-			return "waits for another attempt, serves what is left of its last rules: " + f.Error
-		}
-		return "waits for another attempt, not served: " + f.Error
-	case table.Refused:
-		if f.UsedEndpoints > 0 {
-			return "serves what is left of its last rules: " + f.Error
-		}
-		return "not served: " + f.Error
+	code := ruleset.Reason{Code: f.State}.CodeText()
+	left := "not served"
+	if f.UsedEndpoints > 0 {
+		left = "serves what is left of its last rules"
 	}
-	text := cmp.Or(f.Lack.State(f.Kind), "served")
+	switch f.State {
+	case ruleset.Conflict:
+		return "not served: it belongs to " + f.Owner + code
+	case ruleset.Waiting:
+		return "waits for another attempt, " + left + ": " + f.Error + code
+	case ruleset.Refused:
+		return left + ": " + f.Error + code
+	}
+	text := cmp.Or(f.Lack.State(f.Kind), "served") + f.Lack.CodeText()
 	if s.Restricted && f.Kind == ruleset.LoadBalancerIP && !s.Unrestricted(f.Family) {
 		text += "; only for clients in " + prefixesText(s.SourceRanges)
 	}
