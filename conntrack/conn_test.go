@@ -116,7 +116,7 @@ func TestCanceled(t *testing.T) {
 	c := inNamespace(t, flows...)
 	ctx, cancel := context.WithCancel(t.Context())
 	n := 0
-	_, err := c.Select(ctx, Selection{Family: IPv4}, func(Connection) {
+	err := c.Select(ctx, Selection{Family: IPv4}, func(Connection) {
 		n++
 		cancel()
 	})

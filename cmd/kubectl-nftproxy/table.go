@@ -64,6 +64,10 @@ func (r *tableRow) on(pods []pod) string {
 	if len(r.nodes) == len(pods) && len(pods) > 1 {
 		return "all"
 	}
+	const most = 4
+	if n := len(r.nodes); n > most+1 {
+		return fmt.Sprintf("%s and %d more", strings.Join(r.nodes[:most], ","), n-most)
+	}
 	return strings.Join(r.nodes, ",")
 }
 

@@ -334,7 +334,7 @@ func (e *Ejector) report(err error) {
 func (e *Ejector) unanswered(ctx context.Context, each func(attempt)) (took time.Duration, err error) {
 	s := conntrack.Selection{Protocol: unix.IPPROTO_TCP, Translated: true, Answer: conntrack.Unanswered}
 	return keep.ThreadTimeOf(func() error {
-		_, err := e.conn.Select(ctx, s, func(c conntrack.Connection) {
+		err := e.conn.Select(ctx, s, func(c conntrack.Connection) {
 			if c.State == "SYN_SENT" {
 				each(attempt{c.Client, c.Frontend, c.Endpoint, c.ID})
 			}
@@ -465,7 +465,7 @@ func (e *Ejector) look(ctx context.Context, suspects []eject.Endpoint) {
 	}
 	took, err := keep.ThreadTimeOf(func() (err error) {
 		for _, s := range looks(ids, e.config.Families) {
-			_, failed := e.conn.Select(ctx, s, each)
+			failed := e.conn.Select(ctx, s, each)
 			err = errors.Join(err, failed)
 		}
 		return err

@@ -9,7 +9,8 @@ type codeDoc struct {
 }
 
 // codeDocs are all codes, in the order of the tables there: those of ANSWER, of
-// ROUTE, of UNUSED, and of the other states of services. TestCodes writes the tables.
+// ROUTE, of UNUSED, and of the other states of services. TestCodes writes the
+// tables.
 var codeDocs = [4][]codeDoc{
 	{ // ANSWER
 		{

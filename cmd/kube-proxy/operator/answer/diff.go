@@ -3,7 +3,6 @@ package answer
 import (
 	"context"
 	"errors"
-	"net/url"
 	"time"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
@@ -14,11 +13,7 @@ import (
 
 // Diff asks for the differences between the tables and the kernel. The answer
 // is the steps of the comparison.
-var Diff = socket.Question[struct{}, keep.DiffStep]{
-	Path:   "/v1/diff",
-	Format: func(struct{}) url.Values { return nil },
-	Parse:  func(url.Values) (query struct{}, err error) { return query, nil },
-}
+var Diff = socket.Plain[keep.DiffStep]("/v1/diff")
 
 // diffRest is how long a comparison rests after each step, as a multiple of the
 // duration of the step. So it uses at most a fifth of a core.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/netip"
-	"net/url"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -29,10 +28,7 @@ type UsedEndpoint struct {
 }
 
 // Endpoints asks for some endpoints of each service port of TCP that has one.
-var Endpoints = socket.Question[struct{}, PortEndpoints]{
-	Path: "/v1/endpoints", Format: func(struct{}) url.Values { return nil },
-	Parse: func(url.Values) (struct{}, error) { return struct{}{}, nil },
-}
+var Endpoints = socket.Plain[PortEndpoints]("/v1/endpoints")
 
 // sampleSize is the number of endpoints of a service port in an answer.
 const sampleSize = 6
