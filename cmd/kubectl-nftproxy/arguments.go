@@ -124,6 +124,18 @@ func (a *arguments) pod() (found string) {
 	return found
 }
 
+// from replaces a pod in --from by its address: the client may be no endpoint.
+func (a *arguments) from(pod, address string) {
+	for i, arg := range a.command {
+		switch {
+		case arg == "--from="+pod:
+			a.command[i] = "--from=" + address
+		case arg == pod && a.command[i-1] == "--from":
+			a.command[i] = address
+		}
+	}
+}
+
 // reference returns an argument that is a reference to a pod, "" for others.
 func reference(arg string) string {
 	if strings.HasPrefix(arg, podPrefix) {

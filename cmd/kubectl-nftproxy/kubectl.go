@@ -58,15 +58,20 @@ func (k kubectl) pods(ctx context.Context, selector string) ([]pod, error) {
 	return parsePods(out)
 }
 
-// nodeOf returns the node of a pod of the cluster.
-func (k kubectl) nodeOf(ctx context.Context, reference string) (string, error) {
+// find returns the node and the address of a pod of the cluster.
+func (k kubectl) find(ctx context.Context, reference string) (node, address string, err error) {
 	full, _, _ := strings.Cut(reference, ":")
 	namespace, name, _ := strings.Cut(strings.TrimPrefix(full, podPrefix), "/")
-	out, err := k.output(ctx, "get", "pod", name, "--namespace="+namespace, "--output=jsonpath={.spec.nodeName}")
-	if node := strings.TrimSpace(string(out)); err != nil || node != "" {
-		return node, err
+	out, err := k.output(ctx, "get", "pod", name, "--namespace="+namespace,
+		"--output=jsonpath={.spec.nodeName} {.status.podIP}")
+	words := strings.Fields(string(out))
+	switch {
+	case err != nil:
+		return "", "", fmt.Errorf("find %s: %w", full, err)
+	case len(words) < 2:
+		return "", "", fmt.Errorf("%s has no address yet", full)
 	}
-	return "", fmt.Errorf("%s is on no node", full)
+	return words[0], words[1], nil
 }
 
 // streams are the standard streams of a command in a pod.

@@ -77,11 +77,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, err
 		return exitError, err
 	}
 	if pod := a.pod(); pod != "" {
-		node, err := k.nodeOf(ctx, pod)
+		node, address, err := k.find(ctx, pod)
 		if err != nil {
-			return exitError, fmt.Errorf("find the node of %s: %w", pod, err)
+			return exitError, err
 		}
 		a.nodes = []string{node}
+		a.from(pod, address)
 	}
 	chosen, err := choose(a, pods)
 	if err != nil {

@@ -285,7 +285,7 @@ func conditionsText(e *ruleset.EndpointUse) string {
 func useText(e *ruleset.EndpointUse, policy cluster.Policy) string {
 	switch why := e.Why(policy); {
 	case why != "":
-		return "not used: " + why
+		return "not used: " + why + ruleset.Reason{Code: e.For(policy)}.CodeText()
 	case e.Ejection != nil && e.Ejection.Unhealthy():
 		return "used, although unhealthy: " + e.Ejection.Why()
 	}
