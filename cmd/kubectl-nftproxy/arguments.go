@@ -241,16 +241,16 @@ func (a *arguments) isHelp() bool {
 
 // summary returns the function that prints the answers of several nodes, which
 // are JSON, as one, nil if there is none, or if the command has a format.
-func (a *arguments) summary() func(stdout io.Writer, pods []pod, answers []answer) {
+func (a *arguments) summary() func(stdout io.Writer, pods []pod, answers []answer, wide bool) {
 	wide := a.format() == "wide"
 	switch {
 	case !a.manyNodes() || a.format() != "" && !wide || a.isHelp():
 	case a.command[0] == "status" && !wide:
 		return printSummary
 	case a.command[0] == "doctor":
-		return func(w io.Writer, pods []pod, answers []answer) { printFindings(w, pods, answers, wide) }
+		return printFindings
 	case a.command[0] == "top":
-		return func(w io.Writer, pods []pod, answers []answer) { printTop(w, pods, answers, wide) }
+		return printTop
 	}
 	return nil
 }

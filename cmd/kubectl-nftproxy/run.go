@@ -93,7 +93,7 @@ func (k kubectl) runAll(ctx context.Context, pods []pod, a arguments, stdout, st
 	}
 	switch first := a.table(); {
 	case summary != nil:
-		summary(stdout, pods, answers)
+		summary(stdout, pods, answers, a.format() == "wide")
 	case first == "" || !printTables(stdout, first, pods, answers):
 		printAnswers(stdout, stderr, a.format(), pods, answers)
 	}
