@@ -25,6 +25,7 @@ type PortEndpoints struct {
 type UsedEndpoint struct {
 	Address netip.AddrPort `json:"address"`
 	Node    string         `json:"node,omitempty"`
+	Pod     string         `json:"pod,omitempty"` // its name, "" if it is unknown
 }
 
 // Endpoints asks for some endpoints of each service port of TCP that has one.
@@ -68,7 +69,7 @@ func EndpointsOf(s *table.ServiceView) (all []PortEndpoints) {
 				found.Sample = append(found.Sample, UsedEndpoint{})
 			}
 			if at < sampleSize {
-				found.Sample[at] = UsedEndpoint{netip.AddrPortFrom(e.Addr, e.Port), e.Node}
+				found.Sample[at] = UsedEndpoint{netip.AddrPortFrom(e.Addr, e.Port), e.Node, e.Pod}
 			}
 		}
 		if found.Used > 0 {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
@@ -79,9 +81,10 @@ func (p printer) outcomes(r *Result) {
 func (p printer) unused(r *Result) {
 	p.list("\nUNUSED  ", len(r.Unused), func(i int) (name, text string) {
 		u := &r.Unused[i]
-		if text = u.Text; u.Node != "" {
-			text += " (" + u.Node + ")"
+		if at := slices.DeleteFunc([]string{u.Pod, u.Node}, func(s string) bool { return s == "" }); len(at) > 0 {
+			text = " (" + strings.Join(at, " on ") + ")"
 		}
+		text = u.Text + text
 		return u.String(), text + ruleset.Reason{Code: u.Reason}.CodeText()
 	})
 }
