@@ -94,7 +94,7 @@ func (k kubectl) runAll(ctx context.Context, pods []pod, a arguments, stdout, st
 	switch first := a.table(); {
 	case summary != nil:
 		summary(stdout, pods, answers, a.format() == "wide")
-	case first == "" || !printTables(stdout, first, pods, answers):
+	case first == "" || !printTables(stdout, first, pods, answers) && !printLines(stdout, pods, answers):
 		printAnswers(stdout, stderr, a.format(), pods, answers)
 	}
 	return worst

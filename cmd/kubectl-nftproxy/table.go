@@ -71,6 +71,33 @@ func (r *tableRow) on(pods []pod) string {
 	return strings.Join(r.nodes, ",")
 }
 
+// printLines prints answers that have the same number of lines as one: a line
+// that is not the same on all nodes, apart from spaces, is printed for each of
+// its versions, with the nodes. It returns false for other answers.
+func printLines(stdout io.Writer, pods []pod, answers []answer) bool {
+	var all [][]string
+	for i := range answers {
+		all = append(all, strings.Split(strings.TrimSuffix(string(answers[i].stdout.data), "\n"), "\n"))
+		if len(all[i]) != len(all[0]) || answers[i].problem != "" || len(answers[i].stderr.data) > 0 {
+			return false
+		}
+	}
+	for n := range all[0] {
+		var versions []tableRow
+		for i := range all {
+			versions = addRow(versions, []string{oneLine(all[i][n])}, pods[i].node)
+		}
+		for _, v := range versions {
+			line := all[slices.IndexFunc(pods, func(p pod) bool { return p.node == v.nodes[0] })][n]
+			if len(versions) > 1 {
+				line += "  (" + v.on(pods) + ")"
+			}
+			fmt.Fprintln(stdout, line)
+		}
+	}
+	return true
+}
+
 // addRow adds a row of a node. A time becomes that of UTC.
 func addRow(rows []tableRow, cells []string, node string) []tableRow {
 	if at, err := time.Parse(time.RFC3339, cells[0]); err == nil {
