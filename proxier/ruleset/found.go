@@ -108,9 +108,6 @@ func RefusalOf(counter string) (r Code, ok bool) {
 // externalTrafficPolicy is Local.
 func LeadsToAllEndpoints(set string) bool { return strings.HasPrefix(set, allEndpointsPrefix) }
 
-// IsAffinitySet reports whether a set has the name of an affinity set.
-func IsAffinitySet(name string) bool { return strings.HasPrefix(name, affinitySetPrefix) }
-
 // clientSetOf returns the number of the affinity set with a name.
 func clientSetOf(name string) (set uint8, ok bool) {
 	number, ok := strings.CutPrefix(name, affinitySetPrefix)

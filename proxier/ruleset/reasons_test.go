@@ -24,7 +24,7 @@ func TestCodes(t *testing.T) {
 	for _, found := range regexp.MustCompile(`(?m)^\t\w+ +Code += "(\w+)"`).FindAllStringSubmatch(string(reasons), -1) {
 		defined[found[1]]++
 	}
-	tables := regexp.MustCompile("(?m)^\\| code .*\\n(\\|.*\\n)*")
+	tables := regexp.MustCompile(`(?m)^\| code .*\n(\|.*\n)*`)
 	n := 0
 	got := tables.ReplaceAllStringFunc(string(page), func(string) string {
 		var table strings.Builder
