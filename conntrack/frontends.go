@@ -38,8 +38,8 @@ type FrontendChange struct {
 	// Gone reports whether the service no longer has the frontend.
 	Gone bool
 
-	// Owner is who may have many frontends, such as a namespace. If too many are
-	// gone at once, each owner has a share of those that are checked.
+	// Owner is who may have many frontends, such as a namespace. If too many
+	// are gone at once, each owner has a share of those that are checked.
 	Owner string
 
 	// Check makes the next pass check the frontend even if no endpoint was

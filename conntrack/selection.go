@@ -249,8 +249,9 @@ func plan(c *check, entries int) (dumps []Selection) {
 	return dumps
 }
 
-// MaxDumps returns how many lists of the connections of one address cost no more
-// than one list of all connections, in a table with this number of entries.
+// MaxDumps returns how many lists of the connections of one address cost no
+// more than one list of all connections, in a table with this number of
+// entries.
 //
 // The kernel walks its whole hash table for each dump. A filter only saves
 // the messages for the flows that it excludes. Measured on Linux 6.18 with

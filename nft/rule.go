@@ -213,3 +213,83 @@ func (r Rule) firstComparison() (data, mask []byte) {
 func (r Rule) beginsWith(s Statement) bool {
 	return len(r.Expressions) >= len(s) && slices.EqualFunc(r.Expressions[:len(s)], s, equalExpressions)
 }
+
+// Verdict decides what happens to a packet: VerdictAccept, VerdictDrop,
+// VerdictReturn, VerdictGoto(chain) or VerdictJump(chain). The zero Verdict
+// is VerdictDrop.
+type Verdict struct {
+	code  int32
+	chain string
+}
+
+// Verdicts without a chain.
+var (
+	VerdictDrop   = Verdict{code: 0}
+	VerdictAccept = Verdict{code: 1}
+	VerdictReturn = Verdict{code: unix.NFT_RETURN}
+)
+
+// Verdicts of a TraceEvent, or of rules of other programs.
+var (
+	VerdictContinue = Verdict{code: unix.NFT_CONTINUE} // to the next rule
+	VerdictBreak    = Verdict{code: unix.NFT_BREAK}    // the rule does not match
+	VerdictStolen   = Verdict{code: 2}                 // another part of the kernel has the packet
+	VerdictQueue    = Verdict{code: 3}                 // a program decides
+)
+
+// VerdictGoto yields `goto chain`.
+func VerdictGoto(chain string) Verdict { return Verdict{unix.NFT_GOTO, chain} }
+
+// VerdictJump yields `jump chain`.
+func VerdictJump(chain string) Verdict { return Verdict{unix.NFT_JUMP, chain} }
+
+// Chain returns the chain of a goto or jump, or "".
+func (v Verdict) Chain() string { return v.chain }
+
+// VerdictOf returns the verdict of an expression.
+func VerdictOf(e *expr.Verdict) Verdict { return newVerdict(int32(e.Kind), e.Chain) }
+
+func newVerdict(code int32, chain string) Verdict { return Verdict{notation.VerdictCode(code), chain} }
+
+// String returns the verdict in nft syntax.
+func (v Verdict) String() string { return notation.Verdict(v.code, v.chain) }
+
+// Queues are the queues to which a rule sends packets, for a program that
+// decides about them (nfnetlink_queue).
+type Queues struct {
+	// First is the number of the first queue, Total how many there are.
+	First, Total uint16
+	// Bypass reports whether the packet passes if no program listens to its
+	// queue. Otherwise the kernel drops it.
+	Bypass bool
+}
+
+// Queues returns the queues to which the rule sends packets. ok is false if
+// there are none, or if their numbers are not known.
+func (r Rule) Queues() (q Queues, ok bool) {
+	for _, e := range r.Expressions {
+		switch e := e.(type) {
+		case *expr.Queue:
+			q = Queues{e.Num, e.Total, e.Flag&expr.QueueFlagBypass != 0}
+		case *Extension:
+			q = e.queues()
+		}
+	}
+	return q, q.Total > 0
+}
+
+// queues returns the queues of a target NFQUEUE. Its data is a struct
+// xt_NFQ_info_v3; that of earlier revisions is shorter.
+func (e *Extension) queues() (q Queues) {
+	const bypass = 1
+	if !e.Target || e.Name != "NFQUEUE" || len(e.Data) < 2 {
+		return Queues{}
+	}
+	fields := binary.NativeEndian
+	q = Queues{First: fields.Uint16(e.Data), Total: 1}
+	if e.Revision >= 1 && len(e.Data) >= 4 {
+		q.Total = fields.Uint16(e.Data[2:])
+	}
+	q.Bypass = e.Revision >= 2 && len(e.Data) >= 6 && fields.Uint16(e.Data[4:])&bypass != 0
+	return q
+}

@@ -1,6 +1,7 @@
 package nfnetlink
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -172,3 +173,106 @@ func (s *Socket) Wait(wait time.Duration) ([]byte, error) {
 		return data, err
 	}
 }
+
+// Request sends a message, which requests a dump or an acknowledgement, and
+// calls each with the messages of the answer. An error of each ends the
+// request. See ErrLost for ENOBUFS.
+func (s *Socket) Request(w *Writer, each func(Message) error) error {
+	s.Discard()
+	s.Seq = w.Seq
+	defer s.messages.end()
+	if err := s.Send(w.Buf); err != nil {
+		return err
+	}
+	for a := (Answer{Seq: w.Seq}); ; {
+		data, err := s.Receive()
+		if errors.Is(err, unix.EAGAIN) {
+			// Not a matter of time: receiving one piece of a dump makes the
+			// kernel prepare the next.
+			err = ErrIncomplete
+		}
+		if err != nil {
+			return err
+		}
+		if err := a.Read(data, each); a.Done || err != nil {
+			s.unread = !a.Done
+			return err
+		}
+	}
+}
+
+// Answer is the state of an answer that consists of several datagrams.
+type Answer struct {
+	Seq         uint32 // of the request
+	Done        bool   // the end was read
+	interrupted bool
+}
+
+// Read calls each with the messages in a datagram that answer the request,
+// without the message that ends the answer.
+func (a *Answer) Read(data []byte, each func(Message) error) error {
+	for msg, err := range Messages(data) {
+		if err != nil {
+			return err
+		}
+		if msg.Seq() != a.Seq {
+			continue // an answer to an earlier request
+		}
+		a.interrupted = a.interrupted || msg.flags()&unix.NLM_F_DUMP_INTR != 0 // NLMSG_DONE can have it, too
+		switch typ := msg.Type(); {
+		case typ == unix.NLMSG_DONE, typ == unix.NLMSG_ERROR:
+			a.Done = true
+			return a.end(msg)
+		case typ >= unix.NLMSG_MIN_TYPE:
+			if err := each(msg); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// end returns the error in the last message of an answer.
+func (a *Answer) end(msg Message) error {
+	if a.interrupted {
+		return ErrInterrupted
+	}
+	if msg.Type() == unix.NLMSG_ERROR {
+		r, err := ParseReply(msg)
+		if err != nil {
+			return err
+		}
+		return r.Err()
+	}
+	if len(msg) >= MessageHeaderLen+4 {
+		if n := int32(binary.NativeEndian.Uint32(msg[MessageHeaderLen:])); n < 0 {
+			return unix.Errno(-n)
+		}
+	}
+	return nil
+}
+
+// ErrIncomplete is returned if the kernel did not send the end of an answer.
+var ErrIncomplete = errors.New("incomplete answer from the kernel")
+
+// ErrInterrupted is returned if what a dump lists changed so much that objects
+// may be missing (NLM_F_DUMP_INTR). The messages are valid.
+var ErrInterrupted = errors.New("the dump was interrupted")
+
+// ErrLost is returned if messages from the kernel are missing: the receive
+// buffer was full, or the kernel had no memory for an answer or for the next
+// piece of a dump. It is ENOBUFS, which can have three other meanings.
+// Where the error was returned decides:
+//
+//   - Socket.Receive returns ErrLost. Requests that were sent may have been
+//     executed; only their answers are missing.
+//   - Socket.Send returns ENOBUFS if the kernel had no memory for the datagram.
+//     It received nothing.
+//   - Reply.Errno is ENOBUFS if the kernel had no memory to execute a message,
+//     and so refused it.
+//   - Answer.Read returns ENOBUFS if the kernel had no memory to continue a
+//     dump, and ended it. The messages before it are valid.
+//
+// All four are transient. After ErrLost the outcome of a request that changes
+// something is unknown. After the next two the kernel did not execute it.
+var ErrLost = fmt.Errorf("messages from the kernel were lost: %w", unix.ENOBUFS)

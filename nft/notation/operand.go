@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 )
 
 // operand is a value in a register while a rule is written.
@@ -190,4 +191,66 @@ func textIf(flag bool, text string) string {
 		return text
 	}
 	return ""
+}
+
+// Header is a field of a packet header.
+type Header struct {
+	Name   string // in nft syntax
+	Base   expr.PayloadBase
+	Offset uint32
+	Type   Type
+}
+
+// Header fields that have names. Only rules of other programs load the first
+// two.
+var (
+	protocol = Header{"ip protocol", expr.PayloadBaseNetworkHeader, 9, TypeInetProto}
+	nexthdr  = Header{"ip6 nexthdr", expr.PayloadBaseNetworkHeader, 6, TypeInetProto}
+
+	Saddr  = Header{"ip saddr", expr.PayloadBaseNetworkHeader, 12, TypeIPv4Addr}
+	Daddr  = Header{"ip daddr", expr.PayloadBaseNetworkHeader, 16, TypeIPv4Addr}
+	Saddr6 = Header{"ip6 saddr", expr.PayloadBaseNetworkHeader, 8, TypeIPv6Addr}
+	Daddr6 = Header{"ip6 daddr", expr.PayloadBaseNetworkHeader, 24, TypeIPv6Addr}
+	Sport  = Header{"th sport", expr.PayloadBaseTransportHeader, 0, TypeInetService}
+	Dport  = Header{"th dport", expr.PayloadBaseTransportHeader, 2, TypeInetService}
+
+	TCPSequence = Header{"tcp sequence", expr.PayloadBaseTransportHeader, 4, typeSequence}
+	TCPFlags    = Header{"tcp flags", expr.PayloadBaseTransportHeader, 13, typeTCPFlags}
+)
+
+var headers = []Header{protocol, nexthdr, Saddr, Daddr, Saddr6, Daddr6, Sport, Dport, TCPSequence, TCPFlags}
+
+// Load returns the expression that loads the field into a register.
+func (h Header) Load(register uint32) *expr.Payload {
+	return &expr.Payload{DestRegister: register, Base: h.Base, Offset: h.Offset, Len: uint32(h.Type.size)}
+}
+
+// The kernel has 64 bytes of registers, which it numbers twice: in units of
+// 16 bytes (NFT_REG_1 to NFT_REG_4) and of 4 bytes (NFT_REG32_00 to
+// NFT_REG32_15). Both numberings begin at Reg1. The kernel lists a register
+// with its number in units of 16 bytes, if it has one.
+const (
+	RegVerdict = unix.NFT_REG_VERDICT
+	Reg1       = unix.NFT_REG_1
+)
+
+// Register returns the register at an offset from Reg1, a multiple of 4
+// bytes.
+func Register(offset int) uint32 {
+	if offset%unix.NFT_REG_SIZE == 0 {
+		return Reg1 + uint32(offset/unix.NFT_REG_SIZE)
+	}
+	return unix.NFT_REG32_00 + uint32(offset/unix.NFT_REG32_SIZE)
+}
+
+// RegisterOffset returns the offset of a register from Reg1, -1 for the
+// verdict.
+func RegisterOffset(register uint32) int {
+	switch {
+	case register >= unix.NFT_REG32_00:
+		return int(register-unix.NFT_REG32_00) * unix.NFT_REG32_SIZE
+	case register >= Reg1:
+		return int(register-Reg1) * unix.NFT_REG_SIZE
+	}
+	return -1
 }

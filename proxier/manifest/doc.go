@@ -37,7 +37,7 @@
 //
 // A file that is larger than 16 MB, a document with more than a million values
 // after its aliases are replaced, and files beyond 128 MB of the directory are
-// problems like others: see limits.go.
+// problems like others: see maxFileSize.
 //
 // If the directory is removed, all objects stay active until it exists again.
 //

@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -12,6 +13,41 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
+
+// Budgets limit the rows of a table, because a user who may create Services
+// chooses their frontends, endpoints and source ranges. A Service whose rows
+// exceed its budget is reduced: to fewer endpoints, in equal numbers for each
+// port, then to fewer external IPs, then to fewer LoadBalancer IPs. Source
+// ranges get half of the budget; clients of the others are dropped. ClusterIPs,
+// NodePorts and one endpoint of each port always stay.
+//
+// The objects with the lowest hashes stay. So a restart and other nodes choose
+// the same, and one change moves at most one other object.
+type Budgets struct {
+	// Service and Namespace are the numbers of rows that a Service, and the
+	// Services of a namespace, can have in each table. 0 means the default.
+	Service, Namespace int
+}
+
+// The defaults of Budgets.
+const (
+	DefaultServiceRows   = 400_000
+	DefaultNamespaceRows = 1_000_000
+)
+
+// Validate returns an error that names every invalid value.
+func (b Budgets) Validate() error {
+	if b.Service < 0 || b.Namespace < 0 {
+		return fmt.Errorf("%d rows of a Service, %d rows of a namespace: must not be negative", b.Service, b.Namespace)
+	}
+	return nil
+}
+
+// OfService returns the budget of a Service.
+func (b Budgets) OfService() int { return cmp.Or(b.Service, DefaultServiceRows) }
+
+// OfNamespace returns the budget of a namespace.
+func (b Budgets) OfNamespace() int { return cmp.Or(b.Namespace, DefaultNamespaceRows) }
 
 // Share is the part of a Service that its budget covers.
 type Share struct {

@@ -163,6 +163,41 @@ func validateInterface(field, name string) error {
 	return nil
 }
 
+// match returns the match for traffic of this cluster's pods. It is nil if the
+// pods of the family cannot be recognized.
+func (d *LocalDetection) match(f nft.Family, node *cluster.Node) *localMatch {
+	switch d.Mode {
+	case DetectLocalClusterCIDR:
+		return fromPrefix(f, d.ClusterCIDRs)
+	case DetectLocalNodeCIDR:
+		return fromPrefix(f, node.PodCIDRs)
+	case DetectLocalBridgeInterface:
+		return fromInterface(d.BridgeInterface)
+	case DetectLocalInterfaceNamePrefix:
+		return fromInterface(d.InterfaceNamePrefix + "*")
+	}
+	return nil
+}
+
+// fromPrefix matches packets from the first prefix of the family:
+//
+//	ip saddr 10.244.0.0/16
+func fromPrefix(f nft.Family, prefixes []netip.Prefix) *localMatch {
+	for _, p := range prefixes {
+		if f.Of(p.Addr()) {
+			return &localMatch{nft.Within(nft.Saddr(f), p), nft.NotWithin(nft.Saddr(f), p)}
+		}
+	}
+	return nil
+}
+
+// fromInterface matches packets that arrive on an interface:
+//
+//	iifname "veth*"
+func fromInterface(name string) *localMatch {
+	return &localMatch{nft.InInterface(name), nft.NotInInterface(name)}
+}
+
 // NodePortAddresses selects the addresses of a node on which NodePorts listen:
 // the primary ones, and those within the CIDRs. Loopback addresses are never
 // selected by the rules; see Loopback.
@@ -200,6 +235,44 @@ func LocalhostAddr(f nft.Family) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
+// on returns the addresses of a node on which NodePorts listen. NodePorts
+// listen on all addresses of a family that has no CIDR and no known primary
+// address.
+func (a NodePortAddresses) on(f nft.Family, node *cluster.Node) []netip.Addr {
+	all, cidrs := []netip.Addr{f.Unspecified()}, f.Prefixes(a.CIDRs)
+	if slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
+		return all
+	}
+	out := []netip.Addr{}
+	add := func(ips []netip.Addr, except []netip.Addr) {
+		for _, ip := range ips {
+			if f.Of(ip) && !ip.IsLoopback() && !slices.Contains(except, ip) {
+				out = append(out, ip)
+			}
+		}
+	}
+	if len(cidrs) > 0 {
+		add(node.NodePortIPs, nil)
+	}
+	if a.primary() {
+		add(node.IPs, out)
+	}
+	if len(cidrs) == 0 && len(out) == 0 {
+		return all
+	}
+	return out
+}
+
+// loopbackOn returns the selected loopback addresses of a node.
+func (a NodePortAddresses) loopbackOn(f nft.Family, node *cluster.Node) []netip.Addr {
+	if len(f.Prefixes(a.CIDRs)) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(node.NodePortIPs), func(ip netip.Addr) bool {
+		return !f.Of(ip) || !ip.IsLoopback()
+	})
+}
+
 // ServiceMetrics selects the Services whose connections are counted.
 type ServiceMetrics string
 
@@ -226,38 +299,3 @@ func (m ServiceMetrics) Enabled() bool { return m == ServiceMetricsAnnotated || 
 func (m ServiceMetrics) counts(svc *cluster.Service) bool {
 	return m == ServiceMetricsAll || m == ServiceMetricsAnnotated && svc.Metrics
 }
-
-// Budgets limit the rows of a table, because a user who may create Services
-// chooses their frontends, endpoints and source ranges. A Service whose rows
-// exceed its budget is reduced: to fewer endpoints, in equal numbers for each
-// port, then to fewer external IPs, then to fewer LoadBalancer IPs. Source
-// ranges get half of the budget; clients of the others are dropped. ClusterIPs,
-// NodePorts and one endpoint of each port always stay.
-//
-// The objects with the lowest hashes stay. So a restart and other nodes choose
-// the same, and one change moves at most one other object.
-type Budgets struct {
-	// Service and Namespace are the numbers of rows that a Service, and the
-	// Services of a namespace, can have in each table. 0 means the default.
-	Service, Namespace int
-}
-
-// The defaults of Budgets.
-const (
-	DefaultServiceRows   = 400_000
-	DefaultNamespaceRows = 1_000_000
-)
-
-// Validate returns an error that names every invalid value.
-func (b Budgets) Validate() error {
-	if b.Service < 0 || b.Namespace < 0 {
-		return fmt.Errorf("%d rows of a Service, %d rows of a namespace: must not be negative", b.Service, b.Namespace)
-	}
-	return nil
-}
-
-// OfService returns the budget of a Service.
-func (b Budgets) OfService() int { return cmp.Or(b.Service, DefaultServiceRows) }
-
-// OfNamespace returns the budget of a namespace.
-func (b Budgets) OfNamespace() int { return cmp.Or(b.Namespace, DefaultNamespaceRows) }
