@@ -32,7 +32,11 @@ func BenchmarkDead(b *testing.B) {
 				}
 				d.SetTargets(p, t, nil)
 			}
-			answers := []Answer{{ID: 1, Client: netip.AddrFrom4([4]byte{10, 200, 0, 0}), Lasts: time.Minute}, {ID: 2, Client: netip.AddrFrom4([4]byte{10, 200, 0, 1}), Lasts: time.Minute}}
+			var answers []Answer
+			for id := range uint32(2) {
+				client := netip.AddrFrom4([4]byte{10, 200, 0, byte(id)})
+				answers = append(answers, Answer{ID: id, Client: client, Lasts: time.Minute})
+			}
 			b.ReportAllocs()
 			for b.Loop() {
 				d.Tried(now, tries)

@@ -104,8 +104,8 @@ type record struct {
 	level int
 	decay time.Time
 	// restUntil is the time until which tries are ignored, strangersUntil that
-	// until which those of clients without an answer are. rests is the number of
-	// rests in a row.
+	// until which those of clients without an answer are. rests is the number
+	// of rests in a row.
 	restUntil, strangersUntil time.Time
 	rests                     int
 	// trialUntil is the end of the trial, zero before the first one.
@@ -129,7 +129,8 @@ const (
 // New returns a Detector.
 func New() *Detector {
 	return &Detector{
-		ports: make(map[Port]*port), at: make(map[netip.AddrPort][]*record), limit: share.NewLimit(maxRecords), rate: newRate(),
+		ports: make(map[Port]*port), at: make(map[netip.AddrPort][]*record),
+		limit: share.NewLimit(maxRecords), rate: newRate(),
 		changed: make(map[Port]struct{}),
 	}
 }
@@ -190,8 +191,8 @@ func (d *Detector) forget(r *record) {
 	d.limit.Return(r.Service.Namespace, 1)
 }
 
-// Answers records the connections that an endpoint has answered, for an endpoint
-// of Orders.Looks.
+// Answers records the connections that an endpoint has answered, for an
+// endpoint of Orders.Looks.
 func (d *Detector) Answers(now time.Time, e Endpoint, answers []Answer) {
 	r := d.known(e)
 	if r == nil {
@@ -262,8 +263,8 @@ func (d *Detector) eject(now time.Time, r *record) {
 	d.changed[r.Port] = struct{}{}
 }
 
-// putOnTrial ends an ejection whose endpoint has not answered the last probe. Its
-// clients show whether it is dead: a network policy may drop the probes.
+// putOnTrial ends an ejection whose endpoint has not answered the last probe.
+// Its clients show whether it is dead: a network policy may drop the probes.
 func (d *Detector) putOnTrial(now time.Time, r *record) {
 	r.phase, r.tries, r.heard = onTrial, nil, time.Time{}
 	r.trialUntil, r.decay = now.Add(trialTime), now.Add(baseTime)

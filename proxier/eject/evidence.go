@@ -27,8 +27,8 @@ const (
 	// maxTriesOf those of a client, so that one does not hide the others.
 	maxKeptTries = 16
 	maxTriesOf   = 2
-	// maxClients limits the clients of a suspect that are remembered, maxAnswered
-	// the answered connections of each, approximately.
+	// maxClients limits the clients of a suspect that are remembered,
+	// maxAnswered the answered connections of each, approximately.
 	maxClients  = 1024
 	maxAnswered = 64
 	// maxKept limits the clients that are remembered while an endpoint is
@@ -66,8 +66,8 @@ type history struct {
 	clients []*client // that it has answered, sorted
 	// all reports whether these are all clients at the time of the look.
 	all bool
-	// heard is the time of the last probe that the endpoint answered, zero if an
-	// ejection has ended without one since.
+	// heard is the time of the last probe that the endpoint answered, zero if
+	// an ejection has ended without one since.
 	heard time.Time
 }
 
@@ -264,8 +264,8 @@ func clientsOf(tries []try) int {
 
 // observed returns the time at which the endpoint was observed for long enough,
 // after a look: if it lived, it would have answered a client that has no try,
-// neither with this service port nor with another one. Each of these clients may
-// be the only one that it answers.
+// neither with this service port nor with another one. Each of these clients
+// may be the only one that it answers.
 func (d *Detector) observed(r *record) time.Time {
 	isSilent := func(c *client) bool {
 		return slices.ContainsFunc(d.at[r.Addr], func(o *record) bool { return c.isSilent(o.tries) })

@@ -76,8 +76,9 @@ func TestScripts(t *testing.T) {
 			"targets": s.setTargets, "updated": s.set(s.updated), "dead": s.set(s.dead), "deaf": s.set(s.deaf),
 			"alive": s.alive, "offline": set(&s.offline, true), "online": set(&s.offline, false),
 			"busy": set(&s.busy, true), "idle": set(&s.busy, false), "tries": s.tries,
-			"strangers": s.strangers, "forgets": s.forgets, "walk": s.takeWalk, "try": s.try, "many": s.many, "broken": s.broken, "walks": s.walks,
-			"answers": s.answers, "pass": s.pass, "log": s.takeLog,
+			"strangers": s.strangers, "forgets": s.forgets, "walk": s.takeWalk, "try": s.try,
+			"many": s.many, "broken": s.broken, "walks": s.walks, "answers": s.answers, "pass": s.pass,
+			"log": s.takeLog,
 			"ejected": s.ejected, "blind": s.blind, "probes": s.takeProbes, "records": s.records,
 		}, nil
 	}})

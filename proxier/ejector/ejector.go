@@ -146,7 +146,8 @@ func New(config Config) (*Ejector, error) {
 	}
 	e := &Ejector{
 		config: config, conn: conn, detector: eject.New(), results: make(chan probe.Outcome, 2*eject.MaxProbes),
-		targets: make(map[eject.Port]targets), looks: share.NewRate(int(credit.Milliseconds())/walkShare, 1000/walkShare), narrow: time.Millisecond,
+		looks:   share.NewRate(int(credit.Milliseconds())/walkShare, 1000/walkShare),
+		targets: make(map[eject.Port]targets), narrow: time.Millisecond,
 		probes: config.Metrics.LabeledCounter("nftproxy_probes_total",
 			"Probes of endpoints that did not answer clients, and of others for comparison, by result.",
 			"result", string(eject.Answered), string(eject.Lost), string(eject.Failed)),
@@ -335,8 +336,8 @@ func (e *Ejector) walkSooner(now time.Time) {
 	}
 }
 
-// walkEarly makes the next walk begin at a time, unless a second look is due. It
-// waits for CPU time.
+// walkEarly makes the next walk begin at a time, unless a second look is due.
+// It waits for CPU time.
 func (e *Ejector) walkEarly(at time.Time) {
 	if at.Before(e.rested) {
 		at = e.rested

@@ -81,8 +81,8 @@ func (e *Ejector) maxLists() int {
 	return conntrack.MaxDumps(entries)
 }
 
-// lists returns the lists that have the selected connections of endpoints: those
-// of all connections if they are more than limit.
+// lists returns the lists that have the selected connections of endpoints:
+// those of all connections if they are more than limit.
 func lists[T any](
 	endpoints map[netip.AddrPort]T, s conntrack.Selection, families []nft.Family, limit int,
 ) (all []conntrack.Selection) {

@@ -7,8 +7,8 @@ import (
 
 const (
 	// maxAttempts limits the attempts of a walk (2 MB), maxAttemptsOf those to
-	// one endpoint, and maxAttemptsBy those of one client to it, so that a flood
-	// does not hide the others.
+	// one endpoint, and maxAttemptsBy those of one client to it, so that a
+	// flood does not hide the others.
 	maxAttempts   = 1 << 13
 	maxAttemptsOf = 16
 	maxAttemptsBy = 2

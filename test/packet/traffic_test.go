@@ -64,8 +64,8 @@ func (s *story) startTraffic(timeout time.Duration, args ...string) {
 	s.startSlowTraffic(0, timeout, args...)
 }
 
-// startSlowTraffic PAUSE is like traffic, with a pause between the attempts of a
-// client.
+// startSlowTraffic PAUSE is like traffic, with a pause between the attempts of
+// a client.
 func (s *story) startSlowTraffic(pause, timeout time.Duration, args ...string) {
 	if s.traffic == nil {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -126,18 +126,21 @@ func (f *fates) figures() []report.Figure {
 }
 
 // connect connects to the targets in turn, at the rate per second, until the
-// time has passed. It returns when every connect has ended.
-func (f *fates) connect(ctx context.Context, dial dialer, targets []target, rate int, d time.Duration) {
+// time has passed, and counts those connects that begin from began on. It
+// returns when every connect has ended.
+func (f *fates) connect(
+	ctx context.Context, dial dialer, targets []target, rate int, began time.Time, d time.Duration,
+) {
 	ticker := time.NewTicker(time.Second / time.Duration(rate))
 	defer ticker.Stop()
-	began := time.Now()
 	var attempts sync.WaitGroup
 	for i := 0; time.Since(began) < d && ctx.Err() == nil; i++ {
 		to := targets[i%len(targets)]
 		attempts.Go(func() {
 			at := time.Now()
-			err := to.attempt(ctx, dial)
-			f.add(at, at.Sub(began), time.Since(at), err)
+			if err := to.attempt(ctx, dial); !at.Before(began) {
+				f.add(at, at.Sub(began), time.Since(at), err)
+			}
 		})
 		<-ticker.C
 	}

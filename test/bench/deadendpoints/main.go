@@ -10,9 +10,10 @@
 // clients behind it to the NodePort over IPv4, with a limit of 10 s. Others ask
 // questions over UDP to port 53, as glibc does: the second question is from the
 // same socket, 5 s after the first one. A dead endpoint receives packets and
-// its answers are lost. Each phase begins with a fault and ends with its
-// repair, and a pause. Then the CPU time of the proxy is measured while nothing
-// happens, and what clients see of the next faults (see quiet).
+// its answers are lost. In each phase, clients connect for 5 s before the
+// fault, and are counted from then on. A phase ends with the repair, and a
+// pause. Then the CPU time of the proxy is measured while nothing happens, and
+// what clients see of the next faults (see quiet).
 //
 // With --to, the program only connects to these targets, from the network
 // namespace in which it runs: for a cluster whose faults somebody else makes.
@@ -50,6 +51,7 @@ const (
 	name      = "web" // of the Service
 	endpoints = 10
 	nodePort  = 30080
+	before    = 5 * time.Second // time of a fault in its phase
 )
 
 var (
@@ -126,7 +128,7 @@ func (b *bench) connect(ctx context.Context, r *report.Report) error {
 		targets = append(targets, to)
 	}
 	f := newFates()
-	f.connect(ctx, new(net.Dialer).DialContext, targets, b.rate, b.duration)
+	f.connect(ctx, new(net.Dialer).DialContext, targets, b.rate, time.Now(), b.duration)
 	r.AddRow(strings.Join(b.to, ", "), f.figures()...)
 	return nil
 }
@@ -205,16 +207,17 @@ func (b *bench) measure(ctx context.Context, r *report.Report, w *world, proxy s
 	sources := w.sources(node.Pod.Namespace, client)
 	pause := min(b.duration, 15*time.Second) // until ejections have ended
 	for _, dead := range b.dead {
-		if err := w.route(dead, (*lab.Namespace).Blackhole); err != nil {
-			return err
-		}
 		var clients sync.WaitGroup
-		all := make([]*fates, len(sources))
+		all, fault := make([]*fates, len(sources)), time.Now().Add(before)
 		for i, from := range sources {
 			all[i] = newFates()
-			clients.Go(func() { all[i].connect(ctx, from.dial, from.to, b.rate, b.duration) })
+			clients.Go(func() { all[i].connect(ctx, from.dial, from.to, b.rate, fault, b.duration) })
 		}
-		clients.Wait()
+		lab.Sleep(ctx, time.Until(fault))
+		err := w.route(dead, (*lab.Namespace).Blackhole)
+		if clients.Wait(); err != nil {
+			return err
+		}
 		for i, from := range sources {
 			title := fmt.Sprintf("%d of %d endpoints dead", dead, endpoints)
 			r.AddRow(title, append([]report.Figure{report.Label("proxy", proxy), report.Label("clients", from.name)},
