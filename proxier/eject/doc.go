@@ -8,29 +8,29 @@
 // walks it needs, and which endpoints are ejected. The state of an endpoint of
 // a service port:
 //
-//	watched ─► suspect ─► probed ─► lost ─► ejected ─► returning ─► on trial
-//	                                  ▲                                │
-//	                                  └────────────────────────────────┘
+//		watched ─► suspect ─► probed ─► lost ─► ejected ─► returning ─► on trial
+//		                                  ▲                                │
+//		                                  └────────────────────────────────┘
 //
-//   - It is watched from its first unanswered attempt on.
-//   - Two attempts in ten seconds, or in two walks that are further apart, make
-//     it a suspect. The connections that it has answered are remembered
-//     ([Orders].Looks), with their clients.
-//   - It is probed twice. Another endpoint of the service port, the control, is
-//     probed, too, unless one answered a moment ago. The answer of another
-//     suspect counts as one. Without any, the node's own network may drop all
-//     probes: the service port is blind for a while, and nobody is ejected.
-//   - Both probes are lost. Only attempts of clients that the endpoint has
-//     answered before are evidence, or all if it has answered a probe. It is
-//     observed for as long as answers to other clients would take to come. A
-//     second look follows. If the endpoint has answered any client since the
-//     first one, it is alive.
-//   - Otherwise it is ejected. It is probed again, and an answer ends the
-//     ejection.
-//   - At the end of the ejection, a look follows, and it is on trial: it is used
-//     again, because a network policy may drop the probes. The same evidence
-//     ejects it again, for twice as long. Without evidence for ten seconds, it
-//     is watched.
+//	  - It is watched from its first unanswered attempt on.
+//	  - Two attempts in ten seconds, or in two walks that are further apart, make
+//	    it a suspect. The connections that it has answered are remembered
+//	    ([Orders].Looks), with their clients.
+//	  - It is probed twice. Another endpoint of the service port, the control, is
+//	    probed, too, unless one answered a moment ago. The answer of another
+//	    suspect counts as one. Without any, the node's own network may drop all
+//	    probes: the service port is blind for a while, and nobody is ejected.
+//	  - Both probes are lost. Only attempts of clients that the endpoint has
+//	    answered before are evidence, or all if it has answered a probe. It is
+//	    observed for as long as answers to other clients would take to come. A
+//	    second look follows. If the endpoint has answered any client since the
+//	    first one, it is alive.
+//	  - Otherwise it is ejected. It is probed again, and an answer ends the
+//	    ejection.
+//	  - At the end of the ejection, a look follows, and it is on trial: it is used
+//	    again, because a network policy may drop the probes. The same evidence
+//	    ejects it again, for twice as long. Without evidence for ten seconds, it
+//	    is watched.
 //
 // The identity of an endpoint contains the service port: evidence of a Service
 // never ejects an endpoint of another one. How many endpoints of a service port

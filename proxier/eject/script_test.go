@@ -78,7 +78,7 @@ func TestScripts(t *testing.T) {
 			"busy": set(&s.busy, true), "idle": set(&s.busy, false), "tries": s.tries,
 			"strangers": s.strangers, "forgets": s.forgets, "walk": s.takeWalk, "try": s.try,
 			"many": s.many, "broken": s.broken, "walks": s.walks, "answers": s.answers, "pass": s.pass,
-			"log": s.takeLog,
+			"log":     s.takeLog,
 			"ejected": s.ejected, "blind": s.blind, "probes": s.takeProbes, "records": s.records,
 		}, nil
 	}})

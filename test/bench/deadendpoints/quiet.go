@@ -96,7 +96,8 @@ func (b *bench) connectDuring(ctx context.Context, w *world, node *stage.Node, c
 	connected := make(chan struct{})
 	go func() {
 		defer close(connected)
-		clients.connect(ctx, node.Pod.DialContext, []target{to}, b.quietRate, time.Now(), faultAt+min(b.idle, faultLasts))
+		lasts := faultAt + min(b.idle, faultLasts)
+		clients.connect(ctx, node.Pod.DialContext, []target{to}, b.quietRate, time.Now(), lasts)
 	}()
 	if lab.Sleep(ctx, time.Until(clients.faultAt)) {
 		err = f.begin()
