@@ -25,27 +25,24 @@ type Connection struct {
 	ID uint32
 }
 
-// Select calls each with the selected connections. It returns the number of
-// connections that the kernel sent: more than selected if the kernel does not
-// know a filter (see the package's documentation).
+// Select calls each with the selected connections.
 //
 // The connections are not a snapshot: while the table changes, one can be
 // missing or be twice among them.
-func (c *Conn) Select(ctx context.Context, s Selection, each func(Connection)) (read int, err error) {
-	before := c.received
+func (c *Conn) Select(ctx context.Context, s Selection, each func(Connection)) error {
 	for flow, err := range c.listFlows(s) {
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
-			return c.received - before, err
+			return err
 		}
 		each(Connection{
 			Protocol: flow.protocol, Client: flow.original.src, Frontend: flow.original.dst,
 			Endpoint: flow.reply.src, State: flow.stateName(), ID: flow.id,
 		})
 	}
-	return c.received - before, nil
+	return nil
 }
 
 // DeleteAttempts deletes the selected attempts to connect by TCP that have no
@@ -118,8 +115,14 @@ var sctpStates = [...]string{
 const (
 	tcpSynSent  = 1
 	tcpSynRecv  = 2
+	tcpFinWait  = 4
 	tcpTimeWait = 7
 	tcpClose    = 8
 	tcpSynSent2 = 9
-	sctpClosed  = 1
+
+	sctpClosed          = 1
+	sctpCookieWait      = 2
+	sctpCookieEchoed    = 3
+	sctpShutdownSent    = 5
+	sctpShutdownAckSent = 7
 )

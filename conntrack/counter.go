@@ -31,8 +31,10 @@ type Pair struct {
 
 // PairCount is the numbers of the connections of a Pair.
 type PairCount struct {
-	// Connections are all, Unanswered are those without an answer.
-	Connections, Unanswered int
+	// Connections are all. Unanswered are those without an answer. Of the
+	// others, Opening have not finished their handshake, and Closing have begun
+	// to end or have ended.
+	Connections, Unanswered, Opening, Closing int
 	// New are the connections that the last walk did not have, Replies are
 	// those that are answered, and were not in the last walk.
 	New, Replies int
@@ -106,10 +108,16 @@ func (c *Counter) add(n *Count, flow trackedFlow) {
 	state := uint8(idSeen)
 	if flow.answered() {
 		state |= idAnswered
-	} else {
-		p.Unanswered++
 	}
 	p.Connections++
+	switch {
+	case !flow.answered():
+		p.Unanswered++
+	case flow.opening():
+		p.Opening++
+	case flow.closing():
+		p.Closing++
+	}
 	before := c.last.add(flow.id, 0)
 	c.next.add(flow.id, state)
 	if before&idSeen == 0 {

@@ -35,8 +35,8 @@ func TestCounter(t *testing.T) {
 			t.Errorf("got %s\nwant %s", got, want)
 		}
 	}
-	count("6 10.244.0.5:8080 {2 1 2 1}, 6 [fd24::5]:53 {1 0 1 1}")
-	count("6 10.244.0.5:8080 {2 1 0 0}, 6 [fd24::5]:53 {1 0 0 0}")
+	count("6 10.244.0.5:8080 {2 1 0 0 2 1}, 6 [fd24::5]:53 {1 0 0 0 1 1}")
+	count("6 10.244.0.5:8080 {2 1 0 0 0 0}, 6 [fd24::5]:53 {1 0 0 0 0 0}")
 
 	var gone trackedFlow
 	for flow := range mustYield(t, conn.listFlows(Selection{Family: IPv6})) {
@@ -45,7 +45,7 @@ func TestCounter(t *testing.T) {
 	wantDeleted(t, conn, 1, gone)
 	more := web.fromClient(addrPort("10.0.0.1:4002"))
 	add(t, conn, more)
-	count("6 10.244.0.5:8080 {3 1 1 1}")
+	count("6 10.244.0.5:8080 {3 1 0 0 1 1}")
 
 	if c.last.add(gone.id, 0) != 0 {
 		t.Error("a connection that ended is still known")
@@ -56,7 +56,7 @@ func TestCounter(t *testing.T) {
 		c.add(n, flow)
 	}
 	for _, got := range n.Pairs {
-		if want := (PairCount{Connections: 3, Replies: 1}); *got != want {
+		if want := (PairCount{Connections: 3, Opening: 1, Replies: 1}); *got != want {
 			t.Errorf("got %v, want %v", *got, want)
 		}
 	}
@@ -66,5 +66,36 @@ func TestCounter(t *testing.T) {
 	add(t, conn, newFlow(tcp, "10.0.0.1:4003", "10.96.0.10:80", "10.244.0.6:8080"))
 	if n, err := c.Count(t.Context()); err != nil || len(n.Pairs) != 1 || n.LeftOut == 0 || n.Since != 0 {
 		t.Errorf("got %+v, %v, want one pair of a first walk", n, err)
+	}
+}
+
+// Each answered connection is open, or in one of two other states.
+func TestStates(t *testing.T) {
+	const answered = statusSeenReply
+	for _, test := range []struct {
+		flow trackedFlow
+		want PairCount
+	}{
+		{trackedFlow{protocol: tcp, state: tcpSynRecv, status: answered}, PairCount{Opening: 1}},
+		{trackedFlow{protocol: tcp, state: 3, status: answered}, PairCount{}},
+		{trackedFlow{protocol: tcp, state: tcpFinWait, status: answered}, PairCount{Closing: 1}},
+		{trackedFlow{protocol: tcp, state: tcpClose, status: answered}, PairCount{Closing: 1}},
+		{trackedFlow{protocol: tcp, status: answered | statusOffload}, PairCount{}},
+		{trackedFlow{protocol: tcp, state: tcpSynSent}, PairCount{Unanswered: 1}},
+		{trackedFlow{protocol: sctp, state: sctpCookieWait, status: answered}, PairCount{Opening: 1}},
+		{trackedFlow{protocol: sctp, state: 4, status: answered}, PairCount{}},
+		{trackedFlow{protocol: sctp, state: 6, status: answered}, PairCount{Closing: 1}},
+		{trackedFlow{protocol: sctp, state: 8, status: answered}, PairCount{}},
+		{trackedFlow{protocol: udp, status: answered}, PairCount{}},
+		{trackedFlow{protocol: udp}, PairCount{Unanswered: 1}},
+	} {
+		c, n := Counter{max: 1, last: new(idSet), next: new(idSet)}, &Count{Pairs: make(map[Pair]*PairCount)}
+		c.add(n, test.flow)
+		for _, got := range n.Pairs {
+			test.want.Connections, test.want.New, test.want.Replies = 1, 1, got.Replies
+			if *got != test.want {
+				t.Errorf("%v state %d: got %+v, want %+v", test.flow, test.flow.state, *got, test.want)
+			}
+		}
 	}
 }

@@ -83,6 +83,29 @@ func (f trackedFlow) ended() bool {
 	return false
 }
 
+// opening reports whether the handshake of a TCP or SCTP connection has begun
+// and not ended.
+func (f trackedFlow) opening() bool {
+	switch {
+	case f.protocol == unix.IPPROTO_TCP && f.status&statusOffload == 0:
+		return f.connecting()
+	case f.protocol == unix.IPPROTO_SCTP:
+		return f.state == sctpCookieWait || f.state == sctpCookieEchoed
+	}
+	return false
+}
+
+// closing reports whether a side of a TCP or SCTP connection has ended it.
+func (f trackedFlow) closing() bool {
+	switch {
+	case f.protocol == unix.IPPROTO_TCP && f.status&statusOffload == 0:
+		return f.state >= tcpFinWait && f.state <= tcpClose
+	case f.protocol == unix.IPPROTO_SCTP:
+		return f.state == sctpClosed || f.state >= sctpShutdownSent && f.state <= sctpShutdownAckSent
+	}
+	return false
+}
+
 // connecting reports whether the client of a TCP connection may wait for the
 // first answer.
 func (f trackedFlow) connecting() bool {

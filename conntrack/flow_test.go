@@ -22,8 +22,6 @@ const (
 	statusAssured = 1<<1 | 1<<2 | statusConfirmed
 	// statusConfirmed is IPS_CONFIRMED.
 	statusConfirmed = 1 << 3
-
-	sctpCookieWait = 2
 )
 
 var protocols = map[string]uint8{"udp": udp, "tcp": tcp, "sctp": sctp}

@@ -315,7 +315,7 @@ func (s *story) selectFlows(family, protocol string, args ...string) (string, er
 		}
 	}
 	var found []string
-	_, err := s.conn.Select(s.t.Context(), selection, func(c Connection) {
+	err := s.conn.Select(s.t.Context(), selection, func(c Connection) {
 		if c.Protocol != unix.IPPROTO_ICMPV6 { // of the kernel itself
 			found = append(found, fmt.Sprintf("%v -> %v -> %v %s\n", c.Client, c.Frontend, c.Endpoint, c.State))
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/nftproxy/nftproxy/proxier/suggest"
 )
 
 // Defaults for nftproxy in the DaemonSets of kubeadm and of deploy/.
@@ -17,8 +20,8 @@ const (
 	defaultSelector  = "k8s-app=kube-proxy"
 )
 
-// overviewTimeout is how long status, doctor, version, history and top wait for
-// a node. Commands that repeat their output have no limit.
+// overviewTimeout is how long verbs that run everywhere wait for a node.
+// Commands that repeat their output have no limit.
 const overviewTimeout = 30 * time.Second
 
 // arguments are the arguments of the plugin.
@@ -70,8 +73,94 @@ func lookup(set *pflag.FlagSet, arg string) *pflag.Flag {
 // takesValue reports whether the next argument is the value of a flag.
 func takesValue(f *pflag.Flag) bool { return f != nil && f.NoOptDefVal == "" }
 
-// verbsOfServices take the flag --namespace for the namespace of a Service.
-var verbsOfServices = []string{"services", "explain", "history", "trace", "flows", "top"}
+// verb is a verb of nftproxy.
+type verb struct {
+	name, about string
+	everywhere  bool // runs on all nodes by default: it is fast
+	ofServices  bool // takes the flag --namespace for the namespace of a Service
+}
+
+var verbs = []verb{
+	{"status", "state of nftproxy", true, false},
+	{"doctor", "checks of the nodes", true, false},
+	{"version", "version of nftproxy", true, false},
+	{"services", "Services that nftproxy serves", true, true},
+	{"history", "what changed, when and why", true, true},
+	{"top", "connections now, by Service and endpoint", true, true},
+	{"explain", "where a connection goes, and why", false, true},
+	{"trace", "rules that real packets pass", false, true},
+}
+
+// verb returns the verb of the command, a zero one if the plugin does not know
+// it.
+func (a *arguments) verb() (v verb) {
+	if i := slices.IndexFunc(verbs, func(v verb) bool { return v.name == a.command[0] }); i >= 0 {
+		v = verbs[i]
+	}
+	return v
+}
+
+// podPrefix is the beginning of a reference to a pod, pod/NAMESPACE/NAME.
+const podPrefix = "pod/"
+
+// pod returns the reference to a pod whose node the command is about: the
+// client's or, without one, the destination. It is "" if there is none, or if
+// the command names its nodes.
+func (a *arguments) pod() (found string) {
+	if a.allNodes || len(a.nodes) > 0 || a.verb().everywhere {
+		return ""
+	}
+	for i, arg := range a.command {
+		if from, ok := strings.CutPrefix(arg, "--from="); ok {
+			arg = from
+		} else if i == 0 || a.command[i-1] != "--from" {
+			found = cmp.Or(found, reference(arg))
+			continue
+		}
+		if reference(arg) != "" {
+			return arg
+		}
+	}
+	return found
+}
+
+// from replaces a pod in --from by its address: the client may be no endpoint.
+func (a *arguments) from(pod, address string) {
+	for i, arg := range a.command {
+		switch {
+		case arg == "--from="+pod:
+			a.command[i] = "--from=" + address
+		case arg == pod && a.command[i-1] == "--from":
+			a.command[i] = address
+		}
+	}
+}
+
+// reference returns an argument that is a reference to a pod, "" for others.
+func reference(arg string) string {
+	if strings.HasPrefix(arg, podPrefix) {
+		return arg
+	}
+	return ""
+}
+
+// checkVerb returns an error if the plugin does not know the verb, unless a
+// node is named: a pod of another version can know it.
+func (a *arguments) checkVerb() error {
+	other := a.isHelp() || strings.HasPrefix(a.command[0], "__") || a.allNodes || len(a.nodes) > 0
+	if a.verb().name != "" || other {
+		return nil
+	}
+	text := fmt.Sprintf("unknown verb %q", a.command[0])
+	var names []string
+	for _, v := range verbs {
+		names = append(names, v.name)
+	}
+	if meant, ok := suggest.Closest(a.command[0], names...); ok {
+		return fmt.Errorf("%s; did you mean %s?", text, meant)
+	}
+	return fmt.Errorf("%s; want %s", text, strings.Join(names, ", "))
+}
 
 // takes reports whether a flag of the plugin belongs to the verb, after which
 // it is.
@@ -80,7 +169,7 @@ func (a *arguments) takes(flag string) bool {
 	case "help", "version":
 		return true
 	case "namespace":
-		return slices.Contains(verbsOfServices, a.command[0])
+		return a.verb().ofServices
 	}
 	return false
 }
@@ -129,18 +218,13 @@ func parse(args []string) (arguments, error) {
 // manyNodes reports whether the output names the node of each answer.
 func (a *arguments) manyNodes() bool {
 	return a.allNodes || len(a.nodes) > 1 ||
-		len(a.nodes) == 0 && a.isOverview() && !a.isHelp()
-}
-
-// isOverview reports whether the verb runs on all nodes by default. It is fast.
-func (a *arguments) isOverview() bool {
-	return slices.Contains([]string{"status", "doctor", "version", "history", "top"}, a.command[0])
+		len(a.nodes) == 0 && a.verb().everywhere && !a.isHelp()
 }
 
 // withTimeout returns a context for the command on one node.
 func (a *arguments) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := a.nodeTimeout
-	if limit == 0 && a.isOverview() && !a.watches() && (a.manyNodes() || a.command[0] != "top") {
+	if limit == 0 && a.verb().everywhere && !a.isLong() && (a.manyNodes() || a.command[0] != "top") {
 		limit = overviewTimeout
 	}
 	if limit == 0 {
@@ -155,25 +239,38 @@ func (a *arguments) isHelp() bool {
 	return a.command[0] == "help" || slices.Contains(a.command, "--help") || slices.Contains(a.command, "-h")
 }
 
-// summary returns the function that prints the answers of several nodes as one
-// table, nil if there is none, or if the command has a format.
-func (a *arguments) summary() func(stdout io.Writer, pods []pod, answers []answer) {
+// summary returns the function that prints the answers of several nodes, which
+// are JSON, as one, nil if there is none, or if the command has a format.
+func (a *arguments) summary() func(stdout io.Writer, pods []pod, answers []answer, wide bool) {
+	wide := a.format() == "wide"
 	switch {
-	case !a.manyNodes() || a.format() != "" || a.isHelp():
-	case a.command[0] == "status":
+	case !a.manyNodes() || a.format() != "" && !wide || a.isHelp():
+	case a.command[0] == "status" && !wide:
 		return printSummary
-	case a.command[0] == "history":
-		return printHistory
+	case a.command[0] == "doctor":
+		return printFindings
 	case a.command[0] == "top":
 		return printTop
 	}
 	return nil
 }
 
+// table returns the first column of the table of a verb whose tables can be
+// printed as one, "" for other verbs and formats.
+func (a *arguments) table() string {
+	if a.format() != "" && a.format() != "wide" {
+		return ""
+	}
+	return map[string]string{"services": "SERVICE PORT", "history": "TIME"}[a.command[0]]
+}
+
 // watches reports whether the command does not end by itself.
 func (a *arguments) watches() bool {
 	return slices.Contains(a.command, "-w") || slices.Contains(a.command, "--watch")
 }
+
+// isLong reports whether the command can take longer than overviewTimeout.
+func (a *arguments) isLong() bool { return a.watches() || slices.Contains(a.command, "--rows") }
 
 // format returns the value of the flag --output of the command, "" if it has
 // none.

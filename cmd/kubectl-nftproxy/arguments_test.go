@@ -57,7 +57,7 @@ func TestFormat(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	for commandLine, limited := range map[string]bool{
 		"top": true, "top --node a": false, "top --node a,b": true,
-		"history --node a": true, "history -w --node a": false,
+		"doctor": true, "doctor --rows": false, "history --node a": true, "history -w --node a": false,
 	} {
 		a, err := parse(strings.Fields(commandLine))
 		ctx, cancel := a.withTimeout(t.Context())

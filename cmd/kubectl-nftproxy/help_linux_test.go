@@ -20,7 +20,7 @@ func TestHelp(t *testing.T) {
 			continue
 		}
 		verbs++
-		if !strings.Contains(help, "\n  "+verb+" ") {
+		if !strings.Contains(help(), "\n  "+verb+" ") {
 			t.Errorf("the help has no verb %s", verb)
 		}
 	}

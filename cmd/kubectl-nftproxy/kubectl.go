@@ -42,7 +42,8 @@ func (k kubectl) output(ctx context.Context, args ...string) ([]byte, error) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if text := oneLine(stderr.String()); err != nil && text != "" {
+	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n") // without a cluster, the last one has the reason
+	if text := oneLine(lines[len(lines)-1]); err != nil && text != "" {
 		err = errors.New(text)
 	}
 	return out, err
@@ -55,6 +56,22 @@ func (k kubectl) pods(ctx context.Context, selector string) ([]pod, error) {
 		return nil, fmt.Errorf("list the pods: %w", err)
 	}
 	return parsePods(out)
+}
+
+// find returns the node and the address of a pod of the cluster.
+func (k kubectl) find(ctx context.Context, reference string) (node, address string, err error) {
+	full, _, _ := strings.Cut(reference, ":")
+	namespace, name, _ := strings.Cut(strings.TrimPrefix(full, podPrefix), "/")
+	out, err := k.output(ctx, "get", "pod", name, "--namespace="+namespace,
+		"--output=jsonpath={.spec.nodeName} {.status.podIP}")
+	words := strings.Fields(string(out))
+	switch {
+	case err != nil:
+		return "", "", fmt.Errorf("find %s: %w", full, err)
+	case len(words) < 2:
+		return "", "", fmt.Errorf("%s has no address yet", full)
+	}
+	return words[0], words[1], nil
 }
 
 // streams are the standard streams of a command in a pod.

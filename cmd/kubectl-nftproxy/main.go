@@ -56,14 +56,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, err
 		return exitMisuse, err
 	}
 	switch {
-	case len(a.command) > 0 && a.watches() && a.manyNodes():
-		return exitMisuse, errors.New("--watch needs one node: give it as --node NODE")
 	case a.version:
 		fmt.Fprintln(stdout, "kubectl-nftproxy", version)
 		return 0, nil
 	case a.help || len(a.command) == 0 || len(a.command) == 1 && a.command[0] == "help":
-		fmt.Fprint(stdout, help)
+		fmt.Fprint(stdout, help())
 		return 0, nil
+	case a.watches() && a.manyNodes():
+		return exitMisuse, errors.New("--watch needs one node: give it as --node NODE")
+	}
+	if err := a.checkVerb(); err != nil {
+		return exitMisuse, err
 	}
 	k, err := newKubectl(a)
 	if err != nil {
@@ -72,6 +75,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, err
 	pods, err := k.pods(ctx, a.selector)
 	if err != nil {
 		return exitError, err
+	}
+	if pod := a.pod(); pod != "" {
+		node, address, err := k.find(ctx, pod)
+		if err != nil {
+			return exitError, err
+		}
+		a.nodes = []string{node}
+		a.from(pod, address)
 	}
 	chosen, err := choose(a, pods)
 	if err != nil {

@@ -55,10 +55,10 @@ func TestChooseErrors(t *testing.T) {
 		a    arguments
 		want string
 	}{
-		{arguments{}, "flows runs on one node: set --node to one of a, b, c, d, e, f, g, h, i, j, …, or --all-nodes"},
+		{arguments{}, "trace runs on one node: set --node to one of a, b, c, d, e, f, g, h, i, j, …, or --all-nodes"},
 		{arguments{allNodes: true, nodes: []string{"a"}}, "--node and --all-nodes exclude each other"},
 	} {
-		tt.a.command = []string{"flows"}
+		tt.a.command = []string{"trace"}
 		if _, err := choose(tt.a, many); err == nil || err.Error() != tt.want {
 			t.Errorf("got error %v, want %s", err, tt.want)
 		}

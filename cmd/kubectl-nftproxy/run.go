@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -90,9 +91,10 @@ func (k kubectl) runAll(ctx context.Context, pods []pod, a arguments, stdout, st
 	for i := range answers {
 		worst = max(worst, answers[i].code)
 	}
-	if summary != nil {
-		summary(stdout, pods, answers)
-	} else {
+	switch first := a.table(); {
+	case summary != nil:
+		summary(stdout, pods, answers, a.format() == "wide")
+	case first == "" || !printTables(stdout, first, pods, answers) && !printLines(stdout, pods, answers):
 		printAnswers(stdout, stderr, a.format(), pods, answers)
 	}
 	return worst
@@ -107,24 +109,57 @@ func printAnswers(stdout, stderr io.Writer, format string, pods []pod, answers [
 		printJSON(stdout, pods, answers)
 	case "yaml":
 		printYAML(stdout, pods, answers)
+	case "name":
+		printNames(stdout, stderr, pods, answers)
 	default:
 		printText(stdout, stderr, pods, answers)
 	}
 }
 
-func printText(stdout, stderr io.Writer, pods []pod, answers []answer) {
+// printNames prints the lines of all answers once.
+func printNames(stdout, stderr io.Writer, pods []pod, answers []answer) {
+	var names []string
 	for i := range answers {
-		a := &answers[i]
+		names = append(names, strings.Fields(string(answers[i].stdout.data))...)
+		if a := &answers[i]; a.problem != "" || len(a.stderr.data) > 0 {
+			fmt.Fprintf(stderr, "kubectl nftproxy: node %s: %s\n", pods[i].node, a.failure("a list of names"))
+		}
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		fmt.Fprintln(stdout, name)
+	}
+}
+
+// printText prints equal answers once, with the names of their nodes.
+func printText(stdout, stderr io.Writer, pods []pod, answers []answer) {
+	printed := make([]bool, len(answers))
+	for i := range answers {
+		if printed[i] {
+			continue
+		}
+		a, nodes := &answers[i], pods[i].node
+		for j := i + 1; j < len(answers); j++ {
+			if a.equals(&answers[j]) {
+				printed[j], nodes = true, nodes+", "+pods[j].node
+			}
+		}
 		if i > 0 {
 			fmt.Fprintln(stdout)
 		}
-		fmt.Fprintln(stdout, "NODE", pods[i].node)
+		fmt.Fprintln(stdout, "NODE", nodes)
 		stdout.Write(a.stdout.data)
 		stderr.Write(a.stderr.data)
 		if a.problem != "" {
-			fmt.Fprintf(stderr, "kubectl nftproxy: node %s: %s\n", pods[i].node, a.problem)
+			fmt.Fprintf(stderr, "kubectl nftproxy: node %s: %s\n", nodes, a.problem)
 		}
 	}
+}
+
+// equals reports whether two nodes gave the same answer.
+func (a *answer) equals(o *answer) bool {
+	return a.result == o.result &&
+		bytes.Equal(a.stdout.data, o.stdout.data) && bytes.Equal(a.stderr.data, o.stderr.data)
 }
 
 // failure returns the reason why a node has no answer in the format of the flag

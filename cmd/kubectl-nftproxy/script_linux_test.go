@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 const fakeKubectl = `#!/bin/sh
 pod='{"metadata": {"name": "pod-%s"}, "spec": {"nodeName": "%s", "containers": [{"name": "kube-proxy"}]}}'
 case "$*" in
+*get*pod\ gone*) echo 'Error from server (NotFound): pods "gone" not found' >&2; exit 1 ;;
+*get*pod\ *) printf 'b 10.244.2.9' ;;
 *get*pods*) printf "{\"items\": [$pod, $pod]}" a a b b ;;
 *pod-a*) . ./a ;;
 *) . ./b ;;

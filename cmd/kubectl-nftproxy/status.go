@@ -27,7 +27,7 @@ type status struct {
 
 // printSummary prints a table with a row for each node, and then their
 // problems. The answers are JSON.
-func printSummary(stdout io.Writer, pods []pod, answers []answer) {
+func printSummary(stdout io.Writer, pods []pod, answers []answer, _ bool) {
 	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tSTATE\tVERSION\tAGE\tLAST WRITE\tSERVICES\tENDPOINTS")
 	var problems []string

@@ -13,6 +13,7 @@ import (
 // Layout is how a table is printed.
 type Layout struct {
 	Nodes bool // adds the column NODE
+	Wide  bool // adds the columns OPENING and CLOSING
 	// Width and Height are those of the terminal, 0 without a limit.
 	Width, Height int
 }
@@ -75,33 +76,44 @@ func (l Layout) rows(s *Snapshot) (names, cells []string) {
 		return name + "\t"
 	}
 	add := func(name, cell string) { names, cells = append(names, name), append(cells, cell) }
-	add("SERVICE PORT", node("NODE")+"CONNECTIONS\tNEW/S\tREPLIES/S\t"+
-		s.refused("REFUSED/S")+"UNANSWERED\tCHANGED\tEJECTED")
+	add("SERVICE PORT", node("NODE")+"CONNECTIONS\tOPEN\t"+l.wide("OPENING\tCLOSING\t")+
+		"UNANSWERED\tNEW/S\tREPLIES/S\t"+s.refused("REFUSED/S")+"CHANGED\tEJECTED")
 	for i := range s.ServicePorts {
 		p := &s.ServicePorts[i]
 		ejected := "-"
 		if p.Ejected > 0 {
 			ejected = fmt.Sprint(p.Ejected)
 		}
-		add(p.Name, node(p.Node)+s.cells(&p.Counts)+ejected)
+		add(p.Name, node(p.Node)+l.cells(s, &p.Counts)+ejected)
 		for _, e := range p.Endpoints {
 			if ejected = "-"; e.Ejected > 0 {
 				ejected = "yes"
+			} else if e.Unused != "" {
+				ejected += "\t" + e.Unused
 			}
-			add("  "+e.Address.String(), node(p.Node)+s.cells(&e.Counts)+ejected)
+			add("  "+e.Address.String(), node(p.Node)+l.cells(s, &e.Counts)+ejected)
 		}
 	}
 	return names, cells
 }
 
 // cells returns the columns of numbers.
-func (s *Snapshot) cells(c *Counts) string {
+func (l Layout) cells(s *Snapshot, c *Counts) string {
 	changed := "-"
 	if !c.Changed.IsZero() {
 		changed = age(s.Time.Sub(c.Changed)) + " ago"
 	}
-	return fmt.Sprintf("%d\t%.1f\t%.1f\t%s%d\t%s\t",
-		c.Connections, c.New, c.Replies, s.refused(fmt.Sprintf("%.1f", c.Refused)), c.Unanswered, changed)
+	return fmt.Sprintf("%d\t%d\t%s%d\t%.1f\t%.1f\t%s%s\t", c.Connections, c.Open,
+		l.wide(fmt.Sprintf("%d\t%d\t", c.Opening, c.Closing)), c.Unanswered, c.New, c.Replies,
+		s.refused(fmt.Sprintf("%.1f", c.Refused)), changed)
+}
+
+// wide returns the cells of columns that only a wide table has.
+func (l Layout) wide(cells string) string {
+	if l.Wide {
+		return cells
+	}
+	return ""
 }
 
 // refused returns the cell of a column that is there only if a connection was

@@ -47,17 +47,27 @@ type ServicePort struct {
 type Endpoint struct {
 	Address netip.AddrPort `json:"address"`
 	Counts
+	// Unused is why new connections do not reach the endpoint, "" if they do or
+	// if that is not known: gone if no EndpointSlice of the Service has it.
+	// The question must name the Service.
+	Unused string `json:"unused,omitempty"`
 }
 
 // Counts are numbers of connections.
 type Counts struct {
+	// Connections are all: those that are Unanswered, and of the others those
+	// whose handshake has not ended (Opening), those that a side has ended
+	// (Closing), and the rest (Open).
 	Connections int     `json:"connections"`
+	Open        int     `json:"open"`
+	Opening     int     `json:"opening"`
+	Closing     int     `json:"closing"`
+	Unanswered  int     `json:"unanswered"`
 	New         float64 `json:"newPerSecond"`
 	Replies     float64 `json:"repliesPerSecond"` // connections that got their first answer
 	// Refused are TCP connections that endpoints refused. Connection tracking
 	// keeps no entry of them.
-	Refused    float64 `json:"refusedPerSecond"`
-	Unanswered int     `json:"unanswered"`
+	Refused float64 `json:"refusedPerSecond"`
 	// Changed is the time of the last change that the history has.
 	Changed time.Time `json:"lastChange,omitzero"`
 	// Ejected is the number of endpoints that are ejected: 0 or 1 for an
@@ -68,6 +78,9 @@ type Counts struct {
 // Add adds numbers, and takes the later time.
 func (c *Counts) Add(o Counts) {
 	c.Connections += o.Connections
+	c.Open += o.Open
+	c.Opening += o.Opening
+	c.Closing += o.Closing
 	c.New += o.New
 	c.Replies += o.Replies
 	c.Refused += o.Refused
@@ -86,7 +99,7 @@ func (c *Counts) Touch(at time.Time) {
 // Keys are the keys by which service ports and endpoints can be sorted. Sort
 // puts large numbers and late changes first.
 func Keys() []string {
-	return []string{"connections", "new", "replies", "refused", "unanswered", "changed", "ejected", "name"}
+	return []string{"connections", "open", "unanswered", "new", "replies", "refused", "changed", "ejected", "name"}
 }
 
 // compare compares numbers by a key, 0 if the key is the name.
@@ -94,6 +107,8 @@ func (c *Counts) compare(o *Counts, key string) int {
 	switch key {
 	case "connections":
 		return cmp.Compare(o.Connections, c.Connections)
+	case "open":
+		return cmp.Compare(o.Open, c.Open)
 	case "new":
 		return cmp.Compare(o.New, c.New)
 	case "replies":

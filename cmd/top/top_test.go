@@ -12,13 +12,14 @@ var now = time.Date(2026, 1, 1, 12, 0, 7, 0, time.UTC)
 
 func sample() *Snapshot {
 	dead := Counts{Connections: 3, New: 1, Unanswered: 3, Ejected: 1, Changed: now.Add(-8 * time.Second)}
-	web := Counts{Connections: 1200, New: 12.34, Replies: 11.3}
+	web := Counts{Connections: 1200, Open: 1000, Opening: 3, Closing: 197, New: 12.34, Replies: 11.3}
 	both := web
 	both.Add(dead)
-	db := Counts{Connections: 7, New: 20, Replies: 20, Changed: now.Add(-3 * time.Hour)}
+	db := Counts{Connections: 7, Open: 7, New: 20, Replies: 20, Changed: now.Add(-3 * time.Hour)}
 	s := &Snapshot{Time: now, Sorted: "new", Selected: 3, Others: 2, ServicePorts: []ServicePort{
 		{Name: "warehouse/inventory:http", Counts: both, Endpoints: []Endpoint{
-			{netip.MustParseAddrPort("[fd00:244:1::5]:8080"), web}, {netip.MustParseAddrPort("10.244.2.5:8080"), dead},
+			{Address: netip.MustParseAddrPort("[fd00:244:1::5]:8080"), Counts: web, Unused: "gone"},
+			{Address: netip.MustParseAddrPort("10.244.2.5:8080"), Counts: dead},
 		}},
 		{Name: "shop/db", Counts: db},
 	}}
@@ -35,18 +36,27 @@ func TestPrint(t *testing.T) {
 	}{
 		{Layout{}, `
 12:00:07  service ports: 3, connections: 1210, new/s: 33.3, replies/s: 31.3, unanswered: 3, ejected: 1, others: 2
-SERVICE PORT              CONNECTIONS  NEW/S  REPLIES/S  UNANSWERED  CHANGED  EJECTED
-warehouse/inventory:http  1203         13.3   11.3       3           8s ago   1
-  [fd00:244:1::5]:8080    1200         12.3   11.3       0           -        -
-  10.244.2.5:8080         3            1.0    0.0        3           8s ago   yes
-shop/db                   7            20.0   20.0       0           3h ago   -
+SERVICE PORT              CONNECTIONS  OPEN  UNANSWERED  NEW/S  REPLIES/S  CHANGED  EJECTED
+warehouse/inventory:http  1203         1000  3           13.3   11.3       8s ago   1
+  [fd00:244:1::5]:8080    1200         1000  0           12.3   11.3       -        -  gone
+  10.244.2.5:8080         3            0     3           1.0    0.0        8s ago   yes
+shop/db                   7            7     0           20.0   20.0       3h ago   -
 1 more service ports
 `},
-		{Layout{Width: 78, Height: 5}, `
-12:00:07  service ports: 3, connections: 1210, new/s: 33.3, replies/s: 31.3, u
-SERVICE PORT       CONNECTIONS  NEW/S  REPLIES/S  UNANSWERED  CHANGED  EJECTED
-…e/inventory:http  1203         13.3   11.3       3           8s ago   1
-  …244:1::5]:8080  1200         12.3   11.3       0           -        -
+		{Layout{Wide: true}, `
+12:00:07  service ports: 3, connections: 1210, new/s: 33.3, replies/s: 31.3, unanswered: 3, ejected: 1, others: 2
+SERVICE PORT              CONNECTIONS  OPEN  OPENING  CLOSING  UNANSWERED  NEW/S  REPLIES/S  CHANGED  EJECTED
+warehouse/inventory:http  1203         1000  3        197      3           13.3   11.3       8s ago   1
+  [fd00:244:1::5]:8080    1200         1000  3        197      0           12.3   11.3       -        -  gone
+  10.244.2.5:8080         3            0     0        0        3           1.0    0.0        8s ago   yes
+shop/db                   7            7     0        0        0           20.0   20.0       3h ago   -
+1 more service ports
+`},
+		{Layout{Width: 88, Height: 5}, `
+12:00:07  service ports: 3, connections: 1210, new/s: 33.3, replies/s: 31.3, unanswered:
+SERVICE PORT           CONNECTIONS  OPEN  UNANSWERED  NEW/S  REPLIES/S  CHANGED  EJECTED
+…house/inventory:http  1203         1000  3           13.3   11.3       8s ago   1
+  …d00:244:1::5]:8080  1200         1000  0           12.3   11.3       -        -  gone
 … 3 more lines
 `},
 		{Layout{Width: 30, Height: 4}, `
@@ -75,8 +85,8 @@ func TestPrintRefusals(t *testing.T) {
 	Layout{Nodes: true}.Print(&b, s)
 	const want = `
 12:00:07  service ports: 3, connections: 1210, new/s: 33.3, replies/s: 31.3, unanswered: 3, refused/s: 2.5
-SERVICE PORT  NODE  CONNECTIONS  NEW/S  REPLIES/S  REFUSED/S  UNANSWERED  CHANGED  EJECTED
-shop/db             7            20.0   20.0       2.5        0           3h ago   -
+SERVICE PORT  NODE  CONNECTIONS  OPEN  UNANSWERED  NEW/S  REPLIES/S  REFUSED/S  CHANGED  EJECTED
+shop/db             7            7     0           20.0   20.0       2.5        3h ago   -
 REFUSED/S is unknown: on one node
 `
 	if got := "\n" + b.String(); got != want {
@@ -86,7 +96,8 @@ REFUSED/S is unknown: on one node
 
 func TestSort(t *testing.T) {
 	for key, want := range map[string]string{
-		"connections": "warehouse/inventory:http shop/db", "new": "shop/db warehouse/inventory:http",
+		"connections": "warehouse/inventory:http shop/db", "open": "warehouse/inventory:http shop/db",
+		"new":     "shop/db warehouse/inventory:http",
 		"replies": "shop/db warehouse/inventory:http", "refused": "shop/db warehouse/inventory:http",
 		"unanswered": "warehouse/inventory:http shop/db", "changed": "warehouse/inventory:http shop/db",
 		"ejected": "warehouse/inventory:http shop/db", "name": "shop/db warehouse/inventory:http",
@@ -101,7 +112,7 @@ func TestSort(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", key, got, want)
 		}
 	}
-	if got := len(Keys()); got != 8 {
+	if got := len(Keys()); got != 9 {
 		t.Errorf("got %d keys, want those of this test", got)
 	}
 }
@@ -115,12 +126,12 @@ func TestMerge(t *testing.T) {
 	Layout{Nodes: true}.Print(&text, Merge(map[string]*Snapshot{"a": a, "b": b}))
 	const want = `
 12:00:08  service ports: 2, connections: 2420, new/s: 66.7, replies/s: 62.6, unanswered: 6, ejected: 2, others: 4
-SERVICE PORT              NODE  CONNECTIONS  NEW/S  REPLIES/S  UNANSWERED  CHANGED  EJECTED
-shop/db                   a     7            20.0   20.0       0           3h ago   -
-shop/db                   b     7            20.0   20.0       0           3h ago   -
-warehouse/inventory:http  a     1203         13.3   11.3       3           9s ago   1
-  [fd00:244:1::5]:8080    a     1200         12.3   11.3       0           -        -
-  10.244.2.5:8080         a     3            1.0    0.0        3           9s ago   yes
+SERVICE PORT              NODE  CONNECTIONS  OPEN  UNANSWERED  NEW/S  REPLIES/S  CHANGED  EJECTED
+shop/db                   a     7            7     0           20.0   20.0       3h ago   -
+shop/db                   b     7            7     0           20.0   20.0       3h ago   -
+warehouse/inventory:http  a     1203         1000  3           13.3   11.3       9s ago   1
+  [fd00:244:1::5]:8080    a     1200         1000  0           12.3   11.3       -        -  gone
+  10.244.2.5:8080         a     3            0     3           1.0    0.0        9s ago   yes
 `
 	if got := "\n" + text.String(); got != want {
 		t.Errorf("got %s\nwant %s", got, want)

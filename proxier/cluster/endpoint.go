@@ -29,6 +29,9 @@ type Endpoint struct {
 	Ports []EndpointPort
 	// Node is the name of the endpoint's node, "" if it is unknown.
 	Node string
+	// Pod is the name of the pod, in the namespace of the Service. It is "" if
+	// the endpoint is no pod, or if it is unknown.
+	Pod string
 	// Hints restrict the clients that should use the endpoint. nil means none.
 	Hints *Hints
 	// Weight is the endpoint's share of new connections, relative to others.
@@ -69,7 +72,7 @@ func (e *Endpoint) Rank() int {
 
 // Equal reports whether two endpoints are the same in all fields.
 func (e *Endpoint) Equal(o *Endpoint) bool {
-	return e.EndpointKey == o.EndpointKey && e.Node == o.Node && e.Weight == o.Weight &&
+	return e.EndpointKey == o.EndpointKey && e.Node == o.Node && e.Pod == o.Pod && e.Weight == o.Weight &&
 		e.Ready == o.Ready && e.Serving == o.Serving && e.Terminating == o.Terminating &&
 		slices.Equal(e.Ports, o.Ports) && e.Hints.equal(o.Hints)
 }

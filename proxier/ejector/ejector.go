@@ -368,7 +368,7 @@ func (e *Ejector) unanswered(ctx context.Context, each func(attempt)) (took time
 		Protocol: unix.IPPROTO_TCP, Translated: true, Answer: conntrack.Unanswered, Limit: maxRead,
 	}
 	return keep.ThreadTimeOf(func() error {
-		_, err := e.conn.Select(ctx, s, func(c conntrack.Connection) {
+		err := e.conn.Select(ctx, s, func(c conntrack.Connection) {
 			if c.State == "SYN_SENT" {
 				each(attempt{c.Client, c.Frontend, c.Endpoint, c.ID})
 			}

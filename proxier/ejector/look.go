@@ -47,7 +47,7 @@ func (e *Ejector) look(ctx context.Context, suspects []eject.Endpoint) time.Time
 	}, e.config.Families, limit)
 	took, err := keep.ThreadTimeOf(func() (err error) {
 		for _, s := range lists {
-			_, failed := e.conn.Select(ctx, s, add)
+			failed := e.conn.Select(ctx, s, add)
 			err = errors.Join(err, failed)
 		}
 		return err

@@ -21,7 +21,13 @@ var (
 		1: unreadMeta,
 		2: { // endpoints
 			3: nil, // hostname
-			4: nil, // targetRef
+			4: { // targetRef, of which kind and name are read
+				2: nil, // namespace
+				4: nil, // uid
+				5: nil, // apiVersion
+				6: nil, // resourceVersion
+				7: nil, // fieldPath
+			},
 			5: nil, // deprecatedTopology
 			7: nil, // zone
 		},

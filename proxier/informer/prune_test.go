@@ -123,7 +123,8 @@ func TestPruneFields(t *testing.T) {
 	slice.GenerateName, slice.OwnerReferences, slice.Finalizers, slice.ManagedFields = "", nil, nil, nil
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
-		e.Hostname, e.TargetRef, e.DeprecatedTopology, e.Zone = nil, nil, nil, nil
+		e.Hostname, e.DeprecatedTopology, e.Zone = nil, nil, nil
+		*e.TargetRef = corev1.ObjectReference{Kind: e.TargetRef.Kind, Name: e.TargetRef.Name}
 	}
 	if got.String() != slice.String() {
 		t.Errorf("got %+v\nwant %+v", &got, &slice)

@@ -73,7 +73,7 @@ func (p *program) baseChains() []*nft.Chain {
 // refusals returns the rules that reject or drop packets to addresses of
 // Services that no service port serves, if they match a condition.
 func (p *program) refusals(condition nft.Statement) []nft.Rule {
-	refuse := func(to nft.Statement, r Reason, comment string) nft.Rule {
+	refuse := func(to nft.Statement, r Code, comment string) nft.Rule {
 		return nft.NewRule(to, condition, nft.Goto(r.name())).WithComment(comment)
 	}
 	daddr := nft.Daddr(p.layout.family)
@@ -138,7 +138,7 @@ func (p *program) noLocalEndpoints() *nft.Chain {
 //	counter name "reject-no-endpoints"
 //	meta l4proto tcp reject with tcp reset
 //	reject
-func (p *program) reject(r Reason) *nft.Chain {
+func (p *program) reject(r Code) *nft.Chain {
 	return &nft.Chain{Name: r.name(), Rules: []nft.Rule{
 		nft.NewRule(nft.Count(r.Counter())),
 		nft.NewRule(nft.RejectTCPReset()),
@@ -149,7 +149,7 @@ func (p *program) reject(r Reason) *nft.Chain {
 // drop returns the chain of a reason to drop packets:
 //
 //	counter name "drop-no-local-endpoints" drop
-func drop(r Reason) *nft.Chain {
+func drop(r Code) *nft.Chain {
 	return &nft.Chain{Name: r.name(), Rules: []nft.Rule{nft.NewRule(nft.Count(r.Counter()), nft.Drop())}}
 }
 

@@ -183,7 +183,7 @@ const (
 )
 
 // refusalClasses are the classes of frontends whose connections are refused.
-var refusalClasses = map[Reason]Class{
+var refusalClasses = map[Code]Class{
 	NoEndpoints: classNoEndpoints, NoLocalEndpoints: classNoLocalEndpoints, NoWeight: classNoWeight,
 }
 
@@ -210,7 +210,7 @@ func leads(m *nft.Set, c Class, chain string) nft.Row {
 func (l *layout) fixedRows() (rows []nft.Row) {
 	lead := func(m *nft.Set, c Class, chain string) { rows = append(rows, leads(m, c, chain)) }
 	for _, d := range []*dispatchSets{&l.vips, &l.nodePorts} {
-		for _, r := range []Reason{NoEndpoints, NoWeight} {
+		for _, r := range []Code{NoEndpoints, NoWeight} {
 			lead(d.classChains, refusalClasses[r], r.name())
 		}
 		lead(d.classChains, classLocal, d.localChain)

@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"cmp"
+	"encoding/json"
 	"net/netip"
 	"slices"
 
@@ -201,6 +202,8 @@ type EndpointPlace struct {
 	Port uint16 `json:"port,omitempty"`
 	// Node is the node of the endpoint, "" if it is unknown.
 	Node string `json:"node,omitempty"`
+	// Pod is the name of the pod, "" if the endpoint is no known pod.
+	Pod string `json:"pod,omitempty"`
 }
 
 // String returns the address, with the port if there is one.
@@ -226,19 +229,43 @@ type EndpointUse struct {
 	Nodes []string `json:"hintedNodes,omitempty"`
 	// Cluster and Local are the reasons why traffic with policy Cluster and
 	// Local does not use the endpoint, "" if it does.
-	Cluster Unused `json:"cluster"`
-	Local   Unused `json:"local"`
+	Cluster Use `json:"cluster"`
+	Local   Use `json:"local"`
 	// Ejection is not nil if one of them is UnusedEjected, or if the endpoint
 	// is unhealthy, although it may be used.
 	Ejection *cluster.Ejection `json:"ejection,omitempty"`
 }
 
+// Use is the reason why an endpoint is not used, "" if it is used.
+type Use Code
+
+// useJSON is a Use in JSON.
+type useJSON struct {
+	Used   bool   `json:"used"`
+	Reason Code   `json:"reason,omitempty"`
+	Text   string `json:"text,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler: an object with the reason, its text,
+// and whether the endpoint is used.
+func (u Use) MarshalJSON() ([]byte, error) {
+	return json.Marshal(useJSON{u == "", Code(u), Code(u).Text(Facts{})})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (u *Use) UnmarshalJSON(data []byte) error {
+	var v useJSON
+	err := json.Unmarshal(data, &v)
+	*u = Use(v.Reason)
+	return err
+}
+
 // For returns the reason why traffic with a policy does not use the endpoint.
-func (u *EndpointUse) For(policy cluster.Policy) Unused {
+func (u *EndpointUse) For(policy cluster.Policy) Code {
 	if policy == cluster.PolicyLocal {
-		return u.Local
+		return Code(u.Local)
 	}
-	return u.Cluster
+	return Code(u.Cluster)
 }
 
 // Why returns why traffic with a policy does not use the endpoint, for people,
@@ -250,7 +277,7 @@ func (u *EndpointUse) Why(policy cluster.Policy) string {
 	case UnusedEjected:
 		return u.Ejection.String()
 	default:
-		return why.Text()
+		return why.Text(Facts{})
 	}
 }
 
@@ -276,7 +303,7 @@ func (in *PlanInput) ejection(u *EndpointUse) *cluster.Ejection {
 	i, found := slices.BinarySearchFunc(in.Ejections, at, func(e cluster.Ejection, at netip.AddrPort) int {
 		return e.Endpoint.Compare(at)
 	})
-	unused := u.Cluster == UnusedEjected || u.Local == UnusedEjected
+	unused := u.For(cluster.PolicyCluster) == UnusedEjected || u.For(cluster.PolicyLocal) == UnusedEjected
 	if !found || !unused && !in.Ejections[i].Unhealthy() {
 		return nil
 	}
@@ -287,9 +314,9 @@ func (in *PlanInput) ejection(u *EndpointUse) *cluster.Ejection {
 type selection struct {
 	node           *cluster.Node
 	candidates     map[netip.AddrPort]*cluster.Endpoint
-	cluster, local map[netip.AddrPort]Unused
+	cluster, local map[netip.AddrPort]Code
 	// hinted is why ready endpoints are not in cluster.
-	hinted Unused
+	hinted Code
 }
 
 func newSelection(f nft.Family, in *PlanInput) *selection {
@@ -311,8 +338,8 @@ func newSelection(f nft.Family, in *PlanInput) *selection {
 
 // targetUses returns how targets are used: "" for those within the limits that
 // have a weight.
-func targetUses(targets []Target, in *PlanInput) map[netip.AddrPort]Unused {
-	uses := make(map[netip.AddrPort]Unused, len(targets))
+func targetUses(targets []Target, in *PlanInput) map[netip.AddrPort]Code {
+	uses := make(map[netip.AddrPort]Code, len(targets))
 	for _, t := range targets {
 		uses[t.AddrPort()] = UnusedBudget
 	}
@@ -334,13 +361,13 @@ func (s *selection) use(e *cluster.Endpoint, port cluster.ServicePort) EndpointU
 	n, ok := endpointPort(e, port)
 	at := netip.AddrPortFrom(e.Addr, n)
 	u := EndpointUse{
-		EndpointPlace: EndpointPlace{e.Addr, n, e.Node}, OnThisNode: e.Node == s.node.Name, Source: e.Source,
+		EndpointPlace: EndpointPlace{e.Addr, n, e.Node, e.Pod}, OnThisNode: e.Node == s.node.Name, Source: e.Source,
 		Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
 	}
 	if e.Hints != nil {
 		u.Zones, u.Nodes = e.Hints.Zones, e.Hints.Nodes
 	}
-	both := Unused("")
+	both := Code("")
 	switch {
 	case s.node.IsServiceAddr(e.Addr):
 		both = UnusedServiceCIDR
@@ -349,26 +376,28 @@ func (s *selection) use(e *cluster.Endpoint, port cluster.ServicePort) EndpointU
 	case s.candidates[at] != e:
 		both = UnusedDuplicate
 	}
-	if u.Cluster, u.Local = both, both; both != "" {
+	if u.Cluster, u.Local = Use(both), Use(both); both != "" {
 		return u
 	}
-	var known bool
-	if u.Cluster, known = s.cluster[at]; !known {
-		u.Cluster = byConditions(e, s.hinted)
+	forCluster, known := s.cluster[at]
+	if !known {
+		forCluster = byConditions(e, s.hinted)
 	}
-	switch u.Local, known = s.local[at]; {
+	forLocal, known := s.local[at]
+	switch {
 	case known:
 	case !u.OnThisNode:
-		u.Local = UnusedOtherNode
+		forLocal = UnusedOtherNode
 	default:
-		u.Local = byConditions(e, "")
+		forLocal = byConditions(e, "")
 	}
+	u.Cluster, u.Local = Use(forCluster), Use(forLocal)
 	return u
 }
 
 // byConditions returns the reason why an endpoint that is not ready is not
 // used, and otherwise the given reason.
-func byConditions(e *cluster.Endpoint, otherwise Unused) Unused {
+func byConditions(e *cluster.Endpoint, otherwise Code) Code {
 	switch {
 	case e.Ready:
 		return otherwise

@@ -65,7 +65,7 @@ func ServiceCIDRsOf(f nft.Family, rules []nft.Rule) (cidrs []netip.Prefix) {
 
 // MasqueradeBy returns the reason for which a rule of a chain masquerades
 // packets or marks them for it. It is "" for a rule of another program.
-func MasqueradeBy(chain, comment string) Reason {
+func MasqueradeBy(chain, comment string) Code {
 	switch chain {
 	case chainMasquerading: // the packet has no mark
 		return Hairpin
@@ -94,7 +94,7 @@ func RejectsOnLocalhost(chain string) bool { return chain == chainLocalhost }
 
 // RefusalOf returns the reason whose packets a counter counts. ok is false for
 // another counter.
-func RefusalOf(counter string) (r Reason, ok bool) {
+func RefusalOf(counter string) (r Code, ok bool) {
 	for r, name := range refusalNames {
 		if name == counter {
 			return r, true
@@ -107,9 +107,6 @@ func RefusalOf(counter string) (r Reason, ok bool) {
 // packets of pods and of this node to all endpoints, although
 // externalTrafficPolicy is Local.
 func LeadsToAllEndpoints(set string) bool { return strings.HasPrefix(set, allEndpointsPrefix) }
-
-// IsAffinitySet reports whether a set has the name of an affinity set.
-func IsAffinitySet(name string) bool { return strings.HasPrefix(name, affinitySetPrefix) }
 
 // clientSetOf returns the number of the affinity set with a name.
 func clientSetOf(name string) (set uint8, ok bool) {

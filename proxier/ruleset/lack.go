@@ -13,14 +13,17 @@ import (
 // precise than Reach.Reason, because it also considers endpoints that no plan
 // has, such as those that are not ready.
 type Lack struct {
-	// Of is Reach.Reason, which decides what happens to packets.
-	Of Reason `json:"of"`
-	// Reason is more precise, or the same.
-	Reason Reason `json:"code"`
-	// Text is the Reason as a sentence without a period, "" if it is the same.
-	Text string `json:"text,omitempty"`
+	// Of is the reason in the Reach, which decides what happens to packets.
+	Of Code `json:"of"`
+	// Reason is more precise, or the same. It then has no text.
+	Reason
 	// Short is the reason as part of a line about the service port.
 	Short string `json:"short"`
+}
+
+// lack returns the lack for a reason, with its text.
+func (c Code) lack(short, format string, args ...any) Lack {
+	return Lack{Reason: c.With(fmt.Sprintf(format, args...)), Short: short}
 }
 
 // State returns what a frontend of a kind does with new connections, "" without
@@ -37,10 +40,10 @@ func (l *Lack) State(kind AddressKind) string {
 	return "drops clients outside the cluster: no usable endpoint on this node, " + l.Short
 }
 
-// LackOf returns why traffic with a policy reaches no endpoint. of is its
-// Reach.Reason, uses are the EndpointUses of the input.
-func LackOf(f nft.Family, in *PlanInput, uses []EndpointUse, policy cluster.Policy, of Reason) Lack {
-	l := unusedCounts{family: f, in: in, name: in.Service.Name.WithPort(in.Port.Name), count: make(map[Unused]int)}
+// LackOf returns why traffic with a policy reaches no endpoint for a reason of
+// Reach. uses are the EndpointUses of the input.
+func LackOf(f nft.Family, in *PlanInput, uses []EndpointUse, policy cluster.Policy, of Code) Lack {
+	l := unusedCounts{family: f, in: in, name: in.Service.Name.WithPort(in.Port.Name), count: make(map[Code]int)}
 	for i := range uses {
 		u := &uses[i]
 		why := u.For(policy)
@@ -62,22 +65,20 @@ func LackOf(f nft.Family, in *PlanInput, uses []EndpointUse, policy cluster.Poli
 // only.
 func (l Lack) InFamily(service cluster.ServiceName, f, other nft.Family) Lack {
 	short := fmt.Sprintf("all endpoints are %s", other.Name())
-	return Lack{
-		Of: l.Of, Reason: OtherFamily, Short: short,
-		Text: fmt.Sprintf("%s has no %s endpoint: %s", service, f.Name(), short),
-	}
+	found := OtherFamily.lack(short, "%s has no %s endpoint: %s", service, f.Name(), short)
+	found.Of = l.Of
+	return found
 }
 
 // WithoutSlices returns the lack of a Service that has no EndpointSlice.
 func (l Lack) WithoutSlices(service cluster.ServiceName) Lack {
-	if l.Reason != NoPods {
+	if l.Code != NoPods {
 		return l
 	}
 	short := "no EndpointSlice has the label kubernetes.io/service-name=" + service.Name
-	return Lack{
-		Of: l.Of, Reason: NoSlices, Short: short,
-		Text: fmt.Sprintf("%s has no endpoints: %s in namespace %s", service, short, service.Namespace),
-	}
+	found := NoSlices.lack(short, "%s has no endpoints: %s in namespace %s", service, short, service.Namespace)
+	found.Of = l.Of
+	return found
 }
 
 // unusedCounts counts the endpoints of a service port that a frontend does not
@@ -88,10 +89,10 @@ type unusedCounts struct {
 	name      string // of the service port
 	endpoints int
 	elsewhere int // on other nodes
-	count     map[Unused]int
+	count     map[Code]int
 }
 
-func (l *unusedCounts) byReason(of Reason) Lack {
+func (l *unusedCounts) byReason(of Code) Lack {
 	switch of {
 	case NoWeight:
 		return l.noWeight()
@@ -101,39 +102,30 @@ func (l *unusedCounts) byReason(of Reason) Lack {
 		}
 	case NoLocalEndpoints:
 		if l.endpoints == 0 {
-			return Lack{Reason: of, Short: fmt.Sprintf("all %d are on other nodes", l.elsewhere)}
+			return of.lack(fmt.Sprintf("all %d are on other nodes", l.elsewhere), "")
 		}
 	}
-	return Lack{Reason: of, Short: l.list()}
+	return of.lack(l.list(), "")
 }
 
 // alike returns the reason if it is the same for all endpoints.
 func (l *unusedCounts) alike() (Lack, bool) {
-	all := func(u Unused) bool { return l.count[u] == l.endpoints }
+	all := func(u Code) bool { return l.count[u] == l.endpoints }
 	name, n, family := l.in.Service.Name, l.endpoints, l.family.Name()
 	short := fmt.Sprintf("no pod with an %s address matches the selector %s", family, l.in.Service.Selector)
 	switch {
 	case n == 0 && l.in.Service.Selector != "":
-		return Lack{
-			Reason: NoPods, Text: fmt.Sprintf("%s of %s", short, name), Short: short,
-		}, true
+		return NoPods.lack(short, "%s of %s", short, name), true
 	case n == 0:
-		return Lack{
-			Reason: NoSlices, Short: fmt.Sprintf("no selector, and no %s endpoint in an EndpointSlice", family),
-			Text: fmt.Sprintf("%s has no selector, and no EndpointSlice has an %s endpoint for it", name, family),
-		}, true
+		return NoSlices.lack(fmt.Sprintf("no selector, and no %s endpoint in an EndpointSlice", family),
+			"%s has no selector, and no EndpointSlice has an %s endpoint for it", name, family), true
 	case all(UnusedNoPort):
 		return l.noPort(), true
 	case all(UnusedTerminating):
-		return Lack{
-			Reason: AllTerminating, Short: "all endpoints are terminating",
-			Text: fmt.Sprintf("all %d endpoints of %s are terminating, and none serves", n, l.name),
-		}, true
+		return AllTerminating.lack("all endpoints are terminating",
+			"all %d endpoints of %s are terminating, and none serves", n, l.name), true
 	case all(UnusedNotReady):
-		return Lack{
-			Reason: NoneReady, Short: "no endpoint is ready",
-			Text: fmt.Sprintf("none of %d endpoints of %s is ready", n, l.name),
-		}, true
+		return NoneReady.lack("no endpoint is ready", "none of %d endpoints of %s is ready", n, l.name), true
 	}
 	return Lack{}, false
 }
@@ -154,10 +146,7 @@ func (l *unusedCounts) noPort() Lack {
 	if ports := l.slicePorts(); len(ports) > 0 {
 		has = "only " + strings.Join(ports, ", ")
 	}
-	return Lack{
-		Reason: MissingPort, Short: short,
-		Text: fmt.Sprintf("%s has no endpoint with its port: %s; they have %s", l.name, short, has),
-	}
+	return MissingPort.lack(short, "%s has no endpoint with its port: %s; they have %s", l.name, short, has)
 }
 
 // slicePorts lists the ports of the endpoints, at most ten.
@@ -181,17 +170,17 @@ func (l *unusedCounts) slicePorts() (texts []string) {
 func (l *unusedCounts) noWeight() Lack {
 	hinted := l.count[UnusedZoneHints] + l.count[UnusedNodeHints]
 	if hinted == 0 {
-		return Lack{Reason: NoWeight, Short: l.list()}
+		return NoWeight.lack(l.list(), "")
 	}
 	short := fmt.Sprintf("hints keep this node from %d endpoints, and the others have weight 0", hinted)
-	return Lack{Reason: HintedElsewhere, Short: short, Text: l.name + ": " + short}
+	return HintedElsewhere.lack(short, "%s: %s", l.name, short)
 }
 
 // list counts the endpoints by the reason why they are not used.
 func (l *unusedCounts) list() string {
 	var texts []string
 	for why, n := range l.count {
-		texts = append(texts, fmt.Sprintf("%d of %d: %s", n, l.endpoints, why.Text()))
+		texts = append(texts, fmt.Sprintf("%d of %d: %s", n, l.endpoints, why.Text(Facts{})))
 	}
 	slices.Sort(texts)
 	return strings.Join(texts, "; ")

@@ -2,7 +2,6 @@ package ruleset
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 
@@ -10,75 +9,101 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// All reasons that people and programs read are in this file: their codes,
-// which do not change between versions, and their texts.
+// All reasons of packets and endpoints that people and programs read are in
+// this file and in codes.go: their codes, their texts, and their remedies.
 
-// Reason is a reason for the fate of a packet.
-type Reason string
+// Code identifies a reason for the fate of a packet, or why an endpoint is not
+// used. It does not change between versions.
+type Code string
 
 // Reasons for which new connections are rejected or dropped. A counter counts
 // their packets. It belongs to a chain of the same name, which maps and rules
 // lead to, so that a trace of a packet names the reason. SourceRange has no
 // such chain: its counter is in the firewall chains.
 const (
-	NoEndpoints        Reason = "NoEndpoints"        // on any node
-	NoLocalEndpoints   Reason = "NoLocalEndpoints"   // on this node, with a traffic policy Local
-	NoWeight           Reason = "NoWeight"           // all endpoints have weight 0
-	UnknownPort        Reason = "UnknownPort"        // of a ClusterIP
-	UnallocatedAddress Reason = "UnallocatedAddress" // of a service CIDR
-	SourceRange        Reason = "SourceRange"        // loadBalancerSourceRanges exclude the client
+	NoEndpoints        Code = "NoEndpoints"        // on any node
+	NoLocalEndpoints   Code = "NoLocalEndpoints"   // on this node, with a traffic policy Local
+	NoWeight           Code = "NoWeight"           // all endpoints have weight 0
+	UnknownPort        Code = "UnknownPort"        // of a ClusterIP
+	UnallocatedAddress Code = "UnallocatedAddress" // of a service CIDR
+	SourceRange        Code = "SourceRange"        // loadBalancerSourceRanges exclude the client
 )
 
 // Reasons that are more precise than NoEndpoints and NoWeight (see Lack).
 const (
-	NoPods          Reason = "NoPods"          // that match the selector
-	NoSlices        Reason = "NoSlices"        // with an endpoint, and no selector
-	OtherFamily     Reason = "OtherFamily"     // of all endpoints
-	MissingPort     Reason = "MissingPort"     // in all EndpointSlices
-	AllTerminating  Reason = "AllTerminating"  // and none serves
-	NoneReady       Reason = "NoneReady"       // of the endpoints
-	HintedElsewhere Reason = "HintedElsewhere" // are the endpoints with a weight
+	NoPods          Code = "NoPods"          // that match the selector
+	NoSlices        Code = "NoSlices"        // with an endpoint, and no selector
+	OtherFamily     Code = "OtherFamily"     // of all endpoints
+	MissingPort     Code = "MissingPort"     // in all EndpointSlices
+	AllTerminating  Code = "AllTerminating"  // and none serves
+	NoneReady       Code = "NoneReady"       // of the endpoints
+	HintedElsewhere Code = "HintedElsewhere" // are the endpoints with a weight
 )
 
 // Reasons for which the receiver of a connection sees an address of this node
 // instead of the client's.
 const (
-	OutsideCluster Reason = "OutsideCluster" // a client outside the cluster uses a ClusterIP
-	MasqueradeAll  Reason = "MasqueradeAll"  // as configured
-	ExternalPolicy Reason = "ExternalPolicy" // externalTrafficPolicy Cluster
-	FromNode       Reason = "FromNode"       // this node is the client
-	Hairpin        Reason = "Hairpin"        // the endpoint is the client
+	OutsideCluster Code = "OutsideCluster" // a client outside the cluster uses a ClusterIP
+	MasqueradeAll  Code = "MasqueradeAll"  // as configured
+	ExternalPolicy Code = "ExternalPolicy" // externalTrafficPolicy Cluster
+	FromNode       Code = "FromNode"       // this node is the client
+	Hairpin        Code = "Hairpin"        // the endpoint is the client
 )
 
 // Other reasons of packets, which their way through the rules shows.
 const (
-	NoService    Reason = "NoService"    // no Service has the address
-	HealthCheck  Reason = "HealthCheck"  // a health-check NodePort
-	Localhost    Reason = "Localhost"    // a loopback address
-	Damaged      Reason = "Damaged"      // rows are missing
-	Unexplained  Reason = "Unexplained"  // by a rule that is not nftproxy's
-	OtherTable   Reason = "OtherTable"   // a rule of another table
-	Untranslated Reason = "Untranslated" // a connection that is known and was not translated
-	NotReported  Reason = "NotReported"  // by any rule
-	Unanswered   Reason = "Unanswered"   // a repeated packet
+	NoService    Code = "NoService"    // no Service has the address
+	HealthCheck  Code = "HealthCheck"  // a health-check NodePort
+	Localhost    Code = "Localhost"    // a loopback address
+	Damaged      Code = "Damaged"      // rows are missing
+	Unexplained  Code = "Unexplained"  // by a rule that is not nftproxy's
+	OtherTable   Code = "OtherTable"   // a rule of another table
+	Untranslated Code = "Untranslated" // a connection that is known and was not translated
+	NotReported  Code = "NotReported"  // by any rule
+	Unanswered   Code = "Unanswered"   // a repeated packet
 
-	NetworkPolicy Reason = "NetworkPolicy" // a rule of another table that looks like one
-	LegacyRules   Reason = "LegacyRules"   // of iptables, which report no packets
-	IPsec         Reason = "IPsec"         // policies of the kernel
-	ConntrackFull Reason = "ConntrackFull" // no entry is left for the connection
+	NetworkPolicy Code = "NetworkPolicy" // a rule of another table that looks like one
+	LegacyRules   Code = "LegacyRules"   // of iptables, which report no packets
+	IPsec         Code = "IPsec"         // policies of the kernel
+	ConntrackFull Code = "ConntrackFull" // no entry is left for the connection
 )
 
 // Reasons why this node does not deliver a packet after its translation, or the
 // answer.
 const (
-	NoRoute         Reason = "NoRoute"         // to the endpoint or the client
-	RouteForbids    Reason = "RouteForbids"    // a route of type blackhole, prohibit or unreachable
-	ForwardingOff   Reason = "ForwardingOff"   // ip_forward
-	ReversePath     Reason = "ReversePath"     // rp_filter
-	MartianSource   Reason = "MartianSource"   // an address of this node
-	RouteRefused    Reason = "RouteRefused"    // for another reason
-	NoCarrier       Reason = "NoCarrier"       // of the interface to the endpoint
-	SilentNeighbour Reason = "SilentNeighbour" // does not answer ARP or neighbour discovery
+	NoRoute         Code = "NoRoute"         // to the endpoint or the client
+	RouteForbids    Code = "RouteForbids"    // a route of type blackhole, prohibit or unreachable
+	ForwardingOff   Code = "ForwardingOff"   // ip_forward
+	ReversePath     Code = "ReversePath"     // rp_filter
+	MartianSource   Code = "MartianSource"   // an address of this node
+	RouteRefused    Code = "RouteRefused"    // for another reason
+	NoCarrier       Code = "NoCarrier"       // of the interface to the endpoint
+	SilentNeighbour Code = "SilentNeighbour" // does not answer ARP or neighbour discovery
+)
+
+// Reasons why an endpoint is not used.
+const (
+	UnusedServiceCIDR Code = "ServiceCIDR" // the address is in a service CIDR
+	UnusedNoPort      Code = "NoPort"      // the endpoint does not have the port
+	UnusedDuplicate   Code = "Duplicate"   // an equal endpoint is used instead
+	UnusedNotReady    Code = "NotReady"
+	UnusedTerminating Code = "Terminating" // while others are ready, or without serving
+	UnusedOtherNode   Code = "OtherNode"   // policy Local
+	UnusedNodeHints   Code = "NodeHints"   // hints select endpoints for this node
+	UnusedZoneHints   Code = "ZoneHints"   // hints select endpoints for the zone of this node
+	UnusedWeight      Code = "Weight"      // the weight is 0
+	UnusedEjected     Code = "Ejected"     // it answers nothing, or fails health checks
+	UnusedBudget      Code = "Budget"      // the budget of the Service or of its namespace (see Budgets)
+)
+
+// Reasons why a frontend is not served as its Service wants, in the state of
+// table.FrontendView. With Waiting and Refused, connections reach the endpoints
+// that are left of the last rules of the service port, or are rejected if there
+// are none.
+const (
+	Conflict Code = "Conflict" // another service port owns it
+	Waiting  Code = "Waiting"  // a change failed, and the next sync tries it again
+	Refused  Code = "Refused"  // a change failed, until the Service changes or a resync
 )
 
 // Facts are what the text of a reason mentions.
@@ -105,7 +130,7 @@ type Facts struct {
 }
 
 // Text returns the reason for people, as a sentence without a period.
-func (r Reason) Text(f Facts) string {
+func (r Code) Text(f Facts) string {
 	switch r {
 	case NoEndpoints:
 		return f.ServicePort + " has no ready endpoint on any node"
@@ -140,7 +165,7 @@ func (r Reason) Text(f Facts) string {
 	return cmp.Or(reasonTexts[r], string(r))
 }
 
-var reasonTexts = map[Reason]string{
+var reasonTexts = map[Code]string{
 	OutsideCluster: "the client is not recognized as a pod of the cluster",
 	MasqueradeAll:  "masqueradeAll is configured",
 	ExternalPolicy: "externalTrafficPolicy is Cluster",
@@ -148,6 +173,18 @@ var reasonTexts = map[Reason]string{
 	Hairpin:        "the client is the endpoint",
 	Unanswered:     "the connection is known, and the endpoint has not answered yet",
 	Untranslated:   "the connection is known from before and is not translated, or it is not tracked",
+
+	UnusedServiceCIDR: "the address is in a service CIDR",
+	UnusedNoPort:      "the endpoint does not have the port",
+	UnusedDuplicate:   "another endpoint has the same address and port",
+	UnusedNotReady:    "not ready",
+	UnusedTerminating: "terminating",
+	UnusedOtherNode:   "on another node",
+	UnusedNodeHints:   "hints select other nodes",
+	UnusedZoneHints:   "hints select other zones",
+	UnusedWeight:      "the weight is 0",
+	UnusedEjected:     "ejected, because it does not answer or fails health checks",
+	UnusedBudget:      "the rows of the Service or of its namespace exceed the budget",
 }
 
 func (f *Facts) localhost() string {
@@ -174,14 +211,14 @@ func (f *Facts) unexplained() string {
 
 // Refusals returns the reasons for which new connections are rejected or
 // dropped.
-func Refusals() []Reason {
-	return []Reason{NoEndpoints, NoLocalEndpoints, NoWeight, UnknownPort, UnallocatedAddress, SourceRange}
+func Refusals() []Code {
+	return []Code{NoEndpoints, NoLocalEndpoints, NoWeight, UnknownPort, UnallocatedAddress, SourceRange}
 }
 
 // name returns the name of the counter of a refusal, and of its chain.
-func (r Reason) name() string { return refusalNames[r] }
+func (r Code) name() string { return refusalNames[r] }
 
-var refusalNames = map[Reason]string{
+var refusalNames = map[Code]string{
 	NoEndpoints:        "reject-no-endpoints",
 	NoLocalEndpoints:   "drop-no-local-endpoints",
 	NoWeight:           "reject-no-weight",
@@ -192,68 +229,11 @@ var refusalNames = map[Reason]string{
 
 // Rejects reports whether the packets of a refusal are rejected. Otherwise they
 // are dropped.
-func (r Reason) Rejects() bool { return r == NoEndpoints || r == NoWeight || r == UnknownPort }
+func (r Code) Rejects() bool { return r == NoEndpoints || r == NoWeight || r == UnknownPort }
 
 // Counter returns the counter of the packets of a refusal. A client that gets
 // no answer repeats its packet, and each of them is counted.
-func (r Reason) Counter() *nft.Counter { return &nft.Counter{Name: r.name()} }
-
-// Unused is a reason why an endpoint is not used. It does not change between
-// versions.
-type Unused string
-
-// Reasons why an endpoint is not used.
-const (
-	UnusedServiceCIDR Unused = "ServiceCIDR" // the address is in a service CIDR
-	UnusedNoPort      Unused = "NoPort"      // the endpoint does not have the port
-	UnusedDuplicate   Unused = "Duplicate"   // an equal endpoint is used instead
-	UnusedNotReady    Unused = "NotReady"
-	UnusedTerminating Unused = "Terminating" // while others are ready, or without serving
-	UnusedOtherNode   Unused = "OtherNode"   // policy Local
-	UnusedNodeHints   Unused = "NodeHints"   // hints select endpoints for this node
-	UnusedZoneHints   Unused = "ZoneHints"   // hints select endpoints for the zone of this node
-	UnusedWeight      Unused = "Weight"      // the weight is 0
-	UnusedEjected     Unused = "Ejected"     // it answers nothing, or fails health checks
-	UnusedBudget      Unused = "Budget"      // the budget of the Service or of its namespace (see Budgets)
-)
-
-// unusedJSON is an Unused in JSON.
-type unusedJSON struct {
-	Used   bool   `json:"used"`
-	Reason string `json:"reason,omitempty"`
-	Text   string `json:"text,omitempty"`
-}
-
-// MarshalJSON implements json.Marshaler: an object with the reason, its text,
-// and whether the endpoint is used.
-func (u Unused) MarshalJSON() ([]byte, error) {
-	return json.Marshal(unusedJSON{u == "", string(u), u.Text()})
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (u *Unused) UnmarshalJSON(data []byte) error {
-	var v unusedJSON
-	err := json.Unmarshal(data, &v)
-	*u = Unused(v.Reason)
-	return err
-}
-
-// Text returns the reason for people, as a sentence without a period.
-func (u Unused) Text() string { return cmp.Or(unusedTexts[u], string(u)) }
-
-var unusedTexts = map[Unused]string{
-	UnusedServiceCIDR: "the address is in a service CIDR",
-	UnusedNoPort:      "the endpoint does not have the port",
-	UnusedDuplicate:   "another endpoint has the same address and port",
-	UnusedNotReady:    "not ready",
-	UnusedTerminating: "terminating",
-	UnusedOtherNode:   "on another node",
-	UnusedNodeHints:   "hints select other nodes",
-	UnusedZoneHints:   "hints select other zones",
-	UnusedWeight:      "the weight is 0",
-	UnusedEjected:     "ejected, because it does not answer or fails health checks",
-	UnusedBudget:      "the rows of the Service or of its namespace exceed the budget",
-}
+func (r Code) Counter() *nft.Counter { return &nft.Counter{Name: r.name()} }
 
 // Reach is what new connections to a frontend meet: the only answer to this
 // question for rows, views, statistics and health checks.
@@ -262,7 +242,7 @@ type Reach struct {
 	Endpoints int
 	// Reason is the reason why they reach none: NoEndpoints, NoLocalEndpoints
 	// or NoWeight. It is "" if they reach one.
-	Reason Reason
+	Reason Code
 }
 
 // Reach returns what new connections to the frontends with a traffic policy

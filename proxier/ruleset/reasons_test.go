@@ -1,44 +1,58 @@
 package ruleset
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/test/must"
+	"github.com/nftproxy/nftproxy/test/script"
 )
 
-// docs/troubleshooting.md lists each code once, with its symptom, a check and a
-// remedy, and no other one.
+// Each code that is defined has a line in one of the tables of
+// docs/troubleshooting.md, which are those of codeDocs.
 func TestCodes(t *testing.T) {
-	read := func(file string) string {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
+	const file = "../../docs/troubleshooting.md"
+	page, err := os.ReadFile(file)
+	must.NoError(t, err)
+	reasons, err := os.ReadFile("reasons.go")
+	must.NoError(t, err)
+	defined, listed := make(map[string]int), make(map[string]int)
+	for _, found := range regexp.MustCompile(`(?m)^\t\w+ +Code += "(\w+)"`).FindAllStringSubmatch(string(reasons), -1) {
+		defined[found[1]]++
 	}
-	listed := make(map[string]bool)
-	for line := range strings.Lines(read("../../docs/troubleshooting.md")) {
-		cells := strings.Split(strings.TrimSpace(line), " | ")
-		code, ok := strings.CutPrefix(cells[0], "| `")
-		if !ok {
-			continue
+	tables := regexp.MustCompile(`(?m)^\| code .*\n(\|.*\n)*`)
+	n := 0
+	got := tables.ReplaceAllStringFunc(string(page), func(string) string {
+		var table strings.Builder
+		table.WriteString("| code | symptom | check | remedy |\n| --- | --- | --- | --- |\n")
+		for _, c := range codeDocs[n] {
+			listed[string(c.code)]++
+			if c.symptom == "" || c.check == "" || c.remedy == "" {
+				t.Errorf("%s has no symptom, check or remedy", c.code)
+			}
+			fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", c.code, c.symptom, c.check, c.remedy)
 		}
-		code = strings.TrimSuffix(code, "`")
-		if listed[code] || len(cells) != 4 || slices.ContainsFunc(cells, func(c string) bool { return len(c) < 3 }) {
-			t.Errorf("the line of %s is a second one, or has not four cells: %s", code, line)
+		n++
+		return table.String()
+	})
+	script.Golden(t, file, got)
+	if !maps.Equal(listed, defined) || len(defined) < 40 || n != len(codeDocs) {
+		t.Errorf("got codes in %d tables\n%v\nwant\n%v", n, listed, defined)
+	}
+}
+
+// A remedy for people has no links, and one that is none is empty.
+func TestRemedies(t *testing.T) {
+	for code, want := range map[Code]string{
+		HealthCheck: "", NoPods: "correct selector or labels, or start pods",
+		Damaged: "wait for the repair, and stop the other program",
+	} {
+		if got := code.With("").Remedy; got != want {
+			t.Errorf("%s: got %q, want %q", code, got, want)
 		}
-		listed[code] = true
-	}
-	defined := make(map[string]bool)
-	constant := regexp.MustCompile(`(?m)^\t\w+ +(?:Reason|Unused) += "(\w+)"`)
-	for _, found := range constant.FindAllStringSubmatch(read("reasons.go"), -1) {
-		defined[found[1]] = true
-	}
-	if !maps.Equal(listed, defined) || len(defined) < 40 {
-		t.Errorf("got codes in the documentation\n%q\nwant\n%q", slices.Sorted(maps.Keys(listed)),
-			slices.Sorted(maps.Keys(defined)))
 	}
 }

@@ -106,7 +106,7 @@ func (s *story) lack(args ...string) string {
 	policy := in.Service.InternalPolicy
 	of := planOf(s.t, newRuleset(s.t, Config{}, nft.IPv4), in).Reach(policy).Reason
 	l := LackOf(nft.IPv4, &in, EndpointUses(nft.IPv4, &in), policy, of)
-	return strings.TrimSuffix(fmt.Sprintf("%s %s: %s | %s", l.Of, l.Reason, l.Short, l.Text), " | ")
+	return strings.TrimSuffix(fmt.Sprintf("%s %s: %s | %s", l.Of, l.Code, l.Short, l.Text), " | ")
 }
 
 // remainder returns the remainder of a plan if another one cannot be written:

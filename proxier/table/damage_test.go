@@ -47,7 +47,7 @@ func TestDamage(t *testing.T) {
 				kind, by = "none", "none"
 			}
 			tabletest.LoadNFT(e.t, string(file.Data))
-			got, err := differences(e.tables[0], "")
+			got, err := differences(e.tables[0])
 			many := want[len(want)-1] == "*"
 			if err != nil || many && len(got) == 0 || !many && !slices.Equal(got, want[1:]) {
 				t.Errorf("got differences %q, %v, want %q", got, err, want[1:])

@@ -11,9 +11,8 @@ import (
 // wanted implements keep.Wanted. Its groups are Services.
 type wanted struct{ t *Table }
 
-// Diff returns a comparison of the desired table with the kernel. It begins at
-// the start, or after a cursor.
-func (t *Table) Diff(after string) (*keep.Diff, error) { return t.keeper.Diff(after, wanted{t}) }
+// Diff returns a comparison of the desired table with the kernel.
+func (t *Table) Diff() (*keep.Diff, error) { return t.keeper.Diff(wanted{t}) }
 
 func (w wanted) Groups() (names []string) {
 	for name := range w.t.ServiceNames() {

@@ -556,11 +556,11 @@ func (e *engine) rowCount(sets ...string) string {
 	return lines(strings.Join(all, " "))
 }
 
-// differences compares the table with the wanted one, as `nftproxy diff` does.
+// differences compares the table with the wanted one, as nftproxy doctor does.
 func (e *engine) differences() (string, error) {
 	var all []string
 	for _, t := range e.tables {
-		found, err := differences(t, "")
+		found, err := differences(t)
 		if err != nil {
 			return "", err
 		}

@@ -216,7 +216,7 @@ func (e *engine) replaceRules() error {
 		if _, err := e.runNFT(command); err != nil {
 			return err
 		}
-		got, err := differences(t, "")
+		got, err := differences(t)
 		for at, text := range got {
 			got[at], _, _ = strings.Cut(text, ":")
 		}

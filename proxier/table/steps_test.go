@@ -103,7 +103,7 @@ func TestRepairInSteps(t *testing.T) {
 		e.pass(largeSets, always(10))
 		must.NoError(t, finish(of))
 		must.NoError(t, of.Check())
-		if text, err := differences(of, ""); err != nil || len(text) > 0 {
+		if text, err := differences(of); err != nil || len(text) > 0 {
 			t.Fatalf("after %s: got differences %v, %v", damage, text, err)
 		}
 	}
@@ -123,7 +123,7 @@ func TestRepairBesideCommits(t *testing.T) {
 	repairAll(t, of)
 	stop()
 	must.NoError(t, of.Check())
-	if text, err := differences(of, ""); err != nil || len(text) > 0 || of.Stats().Rewrites != rewrites {
+	if text, err := differences(of); err != nil || len(text) > 0 || of.Stats().Rewrites != rewrites {
 		t.Fatalf("got %d rewrites, differences %v, %v", of.Stats().Rewrites-rewrites, text, err)
 	}
 }

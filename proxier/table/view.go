@@ -80,14 +80,17 @@ type FrontendView struct {
 	Addresses []netip.Addr   `json:"addresses,omitempty"`
 	Port      uint16         `json:"port"`
 	Policy    cluster.Policy `json:"policy"`
-	State     FrontendState  `json:"state"`
+	// State is Served, or the reason why new connections reach no endpoint, or
+	// not those that the Service wants: that of ruleset.Reach, or one of
+	// ruleset.Conflict and what follows it there.
+	State ruleset.Code `json:"state"`
 	// UsedEndpoints is the number of endpoints that new connections reach (see
 	// ruleset.Reach). AllEndpoints is the number of endpoints of its address
 	// family, including those that are not ready, but no duplicates.
 	UsedEndpoints int `json:"usedEndpoints"`
 	AllEndpoints  int `json:"allEndpoints"`
-	// Owner is the name of the service port that owns a frontend that is
-	// Conflicting, or a description of the port of this node that takes it.
+	// Owner is the name of the service port that owns the frontend if its state
+	// is ruleset.Conflict, or describes the port of this node that takes it.
 	Owner string `json:"owner,omitempty"`
 	// Error is the reason why a service port is Waiting or Refused.
 	Error string `json:"error,omitempty"`
@@ -96,36 +99,8 @@ type FrontendView struct {
 	Lack ruleset.Lack `json:"lack,omitzero"`
 }
 
-// FrontendState is what happens to new connections to a frontend.
-type FrontendState string
-
-// The states of frontends.
-const (
-	// Served means that they reach an endpoint.
-	Served FrontendState = "Served"
-	// WithoutEndpoints means that they are rejected: no endpoint on any node
-	// can be used.
-	WithoutEndpoints = FrontendState(ruleset.NoEndpoints)
-	// WithoutLocalEndpoints means that they are dropped: the policy is Local,
-	// and no endpoint on this node can be used. If the frontend is not a
-	// ClusterIP, pods of the cluster and this node can use all endpoints
-	// nevertheless.
-	WithoutLocalEndpoints = FrontendState(ruleset.NoLocalEndpoints)
-	// WithoutWeight means that they are rejected, or those from outside the
-	// cluster: all endpoints that they could use have weight 0.
-	WithoutWeight = FrontendState(ruleset.NoWeight)
-	// Conflicting means that another service port owns the frontend.
-	Conflicting FrontendState = "Conflict"
-	// Waiting means that a change of the service port failed, and that the next
-	// sync tries it again. Until then, connections reach the endpoints that are
-	// left of its last rules, or are rejected if there are none.
-	Waiting FrontendState = "Waiting"
-	// Refused means that the service port cannot be updated, for example
-	// because the kernel refused one of its rows. Connections have the same
-	// fate as with Waiting, until the Service changes or a resync tries it
-	// again.
-	Refused FrontendState = "Refused"
-)
+// Served is the state of a frontend whose new connections reach an endpoint.
+const Served ruleset.Code = "Served"
 
 // Unrestricted reports whether all clients of a family may use the LoadBalancer
 // IPs because all source ranges are of the other family.
@@ -279,7 +254,7 @@ func (t *Table) viewFrontend(
 ) FrontendView {
 	view := FrontendView{
 		Family: t.Family(), Kind: f.Kind, Address: f.Addr, Port: f.Port, Policy: f.Policy,
-		State: cmp.Or(FrontendState(reach.Reason), Served), UsedEndpoints: reach.Endpoints,
+		State: cmp.Or(reach.Reason, Served), UsedEndpoints: reach.Endpoints,
 	}
 	if f.IsNodePort() {
 		view.Addresses = t.nodePortAddrs
@@ -294,11 +269,11 @@ func (t *Table) viewFrontend(
 	}
 	switch {
 	case t.desired.claims.owner(f.Frontend) != p:
-		view.State, view.Owner = Conflicting, t.desired.claims.holder(f.Frontend).text
+		view.State, view.Owner = ruleset.Conflict, t.desired.claims.holder(f.Frontend).text
 	case port.Waits:
-		view.State, view.Error = Waiting, port.Refusal
+		view.State, view.Error = ruleset.Waiting, port.Refusal
 	case port.Refusal != "":
-		view.State, view.Error = Refused, port.Refusal
+		view.State, view.Error = ruleset.Refused, port.Refusal
 	}
 	return view
 }

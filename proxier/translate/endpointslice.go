@@ -114,9 +114,14 @@ func (p *parser) endpointAddr(i int, e *discoveryv1.Endpoint, typ discoveryv1.Ad
 // of the API: ready, serving, and not terminating
 // (k8s.io/api/discovery/v1.EndpointConditions).
 func endpointOf(e *discoveryv1.Endpoint, key cluster.EndpointKey, ports []cluster.EndpointPort) cluster.Endpoint {
+	pod := ""
+	if e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
+		pod = e.TargetRef.Name
+	}
 	return cluster.Endpoint{
 		EndpointKey: key,
 		Ports:       ports,
+		Pod:         pod,
 		Node:        intern(ptr.Deref(e.NodeName, "")),
 		Hints:       hintsOf(e.Hints),
 		Ready:       ptr.Deref(e.Conditions.Ready, true),

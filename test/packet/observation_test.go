@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/flows"
+	"github.com/nftproxy/nftproxy/cmd/top"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/must"
@@ -29,7 +29,7 @@ func (s *story) observationSteps() map[string]any {
 		// returns the sum of a metric of node1 with LABEL=VALUE....
 		"metric": func(name string, labels ...string) int { return s.metric(s.t, name, labels...) },
 		"some":   s.some, "grows": s.grows, "metrics": s.metricsStep, "refusals": s.refusals,
-		"health": s.health, "log": s.logged, "flows": s.flows,
+		"health": s.health, "log": s.logged, "connections": s.connections,
 		// prints the output of a command, which may find problems.
 		"nftproxy": func(args ...string) string {
 			out, _ := s.nftproxy(s.t, args...).Output()
@@ -197,34 +197,30 @@ func (c *cluster) nftproxy(t testing.TB, args ...string) *lab.Cmd {
 	return cmd
 }
 
-// flows returns the connections of nftproxy flows by state and endpoint.
-func (s *story) flows(args ...string) (text string) {
-	var report flows.Report
-	out, err := s.nftproxy(s.t, append([]string{"flows", "-o", "json"}, args...)...).Output()
+// connections returns the connections to the service ports of a Service by
+// state and endpoint, as nftproxy top counts them.
+func (s *story) connections(service string) (text string) {
+	var snapshot top.Snapshot
+	out, err := s.nftproxy(s.t, "top", service, "-o", "json").Output()
 	if err == nil {
-		err = json.Unmarshal(out, &report)
+		err = json.Unmarshal(out, &snapshot)
 	}
 	if err != nil {
 		s.t.Fatalf("%v\n%s", err, out)
 	}
-	for _, g := range report.Groups {
-		text += g.ServicePort
-		for _, state := range slices.Sorted(maps.Keys(g.States)) {
-			text += fmt.Sprintf(" %s %d", state, g.States[state])
-		}
-		gone, endpoints := 0, ""
-		for _, e := range g.Endpoints {
-			if e.Gone {
-				gone += e.Connections
-			}
-			endpoints += fmt.Sprintf(" %s %d", e.Address, e.Connections)
-			if e.Unused {
-				endpoints += " unused"
+	for _, p := range snapshot.ServicePorts {
+		text += p.Name
+		for i, n := range []int{p.Open, p.Opening, p.Closing, p.Unanswered} {
+			if n > 0 {
+				text += fmt.Sprintf(" %s %d", []string{"open", "opening", "closing", "unanswered"}[i], n)
 			}
 		}
-		text += fmt.Sprintf(", gone %d, skew %.3g%s\n", gone, g.Skew, endpoints)
+		for _, e := range p.Endpoints {
+			text += strings.TrimRight(fmt.Sprintf(", %s %d %s", e.Address, e.Connections, e.Unused), " ")
+		}
+		text += "\n"
 	}
-	return text + strings.Join(append(report.Notes, ""), "\n")
+	return text
 }
 
 // generations returns the generation of the ruleset of each node.

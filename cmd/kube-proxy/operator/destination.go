@@ -19,7 +19,7 @@ import (
 )
 
 // destinations are the forms of a destination.
-const destinations = "IP:PORT or SERVICE[:PORT]"
+const destinations = "IP:PORT, SERVICE[:PORT] or pod/NAMESPACE/NAME[:PORT]"
 
 // argument checks that a command has one argument, or none if it is optional.
 func argument(what string, optional bool) cobra.PositionalArgs {
@@ -35,10 +35,12 @@ func argument(what string, optional bool) cobra.PositionalArgs {
 	}
 }
 
-// destination is the destination of a packet: an address or a Service.
+// destination is the destination of a packet: an address, the addresses of a
+// pod, or a Service.
 type destination struct {
-	at      netip.AddrPort
-	service *serviceRef // nil for an address
+	at      []answer.PodPort // an address has no protocol
+	pod     string           // the reference to the pod, "" without one
+	service *serviceRef      // nil for addresses
 }
 
 // serviceRef is a reference to a Service, and to one of its ports.
@@ -47,11 +49,15 @@ type serviceRef struct {
 	port string // a number or a name, "" for the only port
 }
 
-// parseDestination parses IP:PORT or the name of a Service, which can have a
-// port.
-func (f *serviceFlags) parseDestination(text string) (to destination, err error) {
+// parseDestination parses IP:PORT, or the name of a Service or pod, which can
+// have a port.
+func (f *serviceFlags) parseDestination(ctx context.Context, text string) (to destination, err error) {
 	at, err := netip.ParseAddrPort(text)
 	switch {
+	case strings.HasPrefix(text, podPrefix):
+		to.at, err = f.podPorts(ctx, text)
+		to.pod = text
+		return to, err
 	case err != nil:
 		return f.parseServicePort(text)
 	case at.Port() == 0:
@@ -59,7 +65,7 @@ func (f *serviceFlags) parseDestination(text string) (to destination, err error)
 	case at.Addr().Zone() != "" || at.Addr().Is4In6():
 		return to, misusef("destination %s is neither a plain IPv4 nor a plain IPv6 address", text)
 	}
-	return destination{at: at}, nil
+	return destination{at: []answer.PodPort{{Address: at}}}, nil
 }
 
 // parseServicePort parses the name of a Service, which can have a port.
@@ -75,22 +81,69 @@ func (f *serviceFlags) parseServicePort(text string) (to destination, err error)
 	return destination{service: &serviceRef{name, port}}, nil
 }
 
+// podPrefix is the beginning of a reference to a pod.
+const podPrefix = "pod/"
+
+// podPorts asks the proxy for the ports of the pod of a reference
+// pod/NAMESPACE/NAME[:PORT], or for the one with the number.
+func (f *proxyFlags) podPorts(ctx context.Context, text string) (ports []answer.PodPort, err error) {
+	full, number, hasPort := strings.Cut(strings.TrimPrefix(text, podPrefix), ":")
+	namespace, name, ok := strings.Cut(full, "/")
+	port, errPort := strconv.ParseUint(number, 10, 16)
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") || hasPort && (errPort != nil || port == 0) {
+		return nil, misusef("%q is not %sNAMESPACE/NAME[:PORT]", text, podPrefix)
+	}
+	known := make(map[netip.Addr]bool)
+	for p, err := range answer.Pod.Ask(ctx, &f.client, answer.PodName{Namespace: namespace, Name: name}) {
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", text, err)
+		case !hasPort:
+			ports = append(ports, *p)
+		case !known[p.Address.Addr()]: // any port, which may be no endpoint
+			known[p.Address.Addr()] = true
+			ports = append(ports, answer.PodPort{Address: netip.AddrPortFrom(p.Address.Addr(), uint16(port))})
+		}
+	}
+	if len(ports) == 0 {
+		return nil, fmt.Errorf("%s: no EndpointSlice has the pod: give its address", text)
+	}
+	return ports, nil
+}
+
+// parseFrom parses the addresses of the flag --from, none unless it has one.
+func (f *destinationFlags) parseFrom(ctx context.Context) error {
+	if strings.HasPrefix(f.from, podPrefix) {
+		ports, err := f.podPorts(ctx, f.from)
+		for _, p := range ports {
+			f.sources = append(f.sources, p.Address.Addr())
+		}
+		return err
+	}
+	if addr, err := netip.ParseAddr(f.from); err == nil {
+		f.sources = []netip.Addr{addr}
+	}
+	return nil
+}
+
 // ports returns the service ports of a destination. An address is the frontend
 // of a port of each protocol, without a name and without a Service.
 func (f *destinationFlags) ports(
 	ctx context.Context, text string,
 ) (ports []table.PortView, service *table.ServiceView, err error) {
-	to, err := f.parseDestination(text)
+	to, err := f.parseDestination(ctx, text)
 	switch {
 	case err != nil:
 		return nil, nil, err
 	case to.service != nil:
 		return f.servicePorts(ctx, to.service)
 	}
-	frontend := table.FrontendView{Address: to.at.Addr(), Port: to.at.Port()}
-	for _, p := range cluster.Protocols() {
-		if f.protocol == 0 || f.protocol == p {
-			ports = append(ports, table.PortView{Protocol: p, Frontends: []table.FrontendView{frontend}})
+	for _, at := range to.at {
+		frontend := table.FrontendView{Address: at.Address.Addr(), Port: at.Address.Port()}
+		for _, p := range cluster.Protocols() {
+			if (f.protocol == 0 || f.protocol == p) && (at.Protocol == 0 || at.Protocol == p) {
+				ports = append(ports, table.PortView{Protocol: p, Frontends: []table.FrontendView{frontend}})
+			}
 		}
 	}
 	return ports, nil, nil

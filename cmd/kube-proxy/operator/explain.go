@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -24,23 +25,25 @@ type explainFlags struct {
 func newExplain() *cobra.Command {
 	flags := explainFlags{}
 	cmd := &cobra.Command{
-		Use:   "explain IP:PORT | SERVICE[:PORT]",
+		Use:   "explain IP:PORT | SERVICE[:PORT] | pod/NAMESPACE/NAME[:PORT]",
 		Short: "Explain where a connection to a Service goes",
 		Long: "explain walks the first packet of a hypothetical connection through the rules in the kernel of " +
-			"this node. It prints the endpoints that the connection can reach, or the refusal and its reason, " +
-			"the route to each endpoint, with the cause why it or the answer fails, the rules of other tables that " +
-			"drop, translate or do not track the packets or their answers, and then the rules and rows that " +
-			"decide. It sends no packet. It does not look at the endpoints. " +
+			"this node. It prints the endpoints that the connection can reach, or the refusal, its reason and a " +
+			"remedy (ANSWER), the endpoints that it cannot reach (UNUSED), the route to each endpoint, with the " +
+			"cause why it or the answer fails (ROUTE), and the rules of other tables that drop, translate or do " +
+			"not track the packets or their answers (OTHER TABLES). -o wide adds the rules and rows that the packet " +
+			"reaches (WALK). It sends no packet. It does not look at the endpoints. " +
 			"docs/troubleshooting.md lists the codes in brackets.\n\n" +
 			"It also asks the running proxy. So it lists the endpoints that the connection cannot reach, with the " +
-			"reason, and the first difference between the rules in the kernel and those that the proxy wants. " +
+			"reason, and the answer of the table that the proxy wants, if it is another one. " +
 			"Without a running proxy, it explains addresses only.\n\n" +
-			"PORT of a Service is a number or a name. --frontend selects the addresses of a Service, of " +
-			"both address families. With -o json, the answer about a Service is a list.\n\n" +
+			"A pod is known if an EndpointSlice names it (targetRef). PORT of a Service is a number or a name. " +
+			"--frontend selects the addresses of a Service, of both address families. With -o json, the answer about " +
+			"a Service is a list.\n\n" +
 			"A refusal is an answer: the exit code is 0.",
 		Example: "  nftproxy explain 10.96.0.10:80\n" +
 			"  nftproxy explain 192.0.2.10:443 --from 198.51.100.7\n" +
-			"  nftproxy explain svc/default/web\n" +
+			"  nftproxy explain svc/default/web --from pod/default/client\n" +
 			"  nftproxy explain svc/default/web:http --frontend nodeport --from outside\n" +
 			"  nftproxy explain '[fd00:96::10]:53' --protocol udp --from node -o wide",
 		Args: argument(destinations, false),
@@ -56,7 +59,7 @@ func newExplain() *cobra.Command {
 }
 
 func (f *explainFlags) addTo(cmd *cobra.Command) {
-	f.addFrom(cmd, "packet: an address, pod, node or outside "+
+	f.addFrom(cmd, "packet: an address, pod/NAMESPACE/NAME, pod, node or outside "+
 		"(default pod, or node if the rules do not recognize pods by a range of addresses)")
 	f.addProtocol(cmd, "packet", "the protocol of the port of a Service, otherwise tcp")
 	cmd.Flags().StringVar(&f.iface, "interface", "",
@@ -70,7 +73,7 @@ func (f *explainFlags) addTo(cmd *cobra.Command) {
 
 // run explains packets to a destination.
 func (f *explainFlags) run(cmd *cobra.Command, text string) error {
-	to, err := f.parse(text)
+	to, err := f.parse(cmd.Context(), text)
 	if err != nil {
 		return err
 	}
@@ -83,7 +86,7 @@ func (f *explainFlags) run(cmd *cobra.Command, text string) error {
 		return err
 	}
 	var answer any = results
-	if to.service == nil {
+	if len(to.at) == 1 {
 		answer = results[0]
 	}
 	return f.output.write(cmd.OutOrStdout(), answer, func(w io.Writer, wide bool) {
@@ -100,7 +103,7 @@ func (f *explainFlags) run(cmd *cobra.Command, text string) error {
 }
 
 // parse checks the flags and parses the destination.
-func (f *explainFlags) parse(text string) (destination, error) {
+func (f *explainFlags) parse(ctx context.Context, text string) (destination, error) {
 	if err := f.parseProtocol(); err != nil {
 		return destination{}, err
 	}
@@ -111,7 +114,10 @@ func (f *explainFlags) parse(text string) (destination, error) {
 	if err := f.checkInterface(); err != nil {
 		return destination{}, err
 	}
-	to, err := f.parseDestination(text)
+	if err := f.parseFrom(ctx); err != nil {
+		return destination{}, err
+	}
+	to, err := f.parseDestination(ctx, text)
 	if err == nil && to.service == nil && f.set("frontend") {
 		err = misusef("--frontend selects the addresses of a Service, but the destination is %s", text)
 	}

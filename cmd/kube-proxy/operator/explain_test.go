@@ -3,6 +3,7 @@ package operator_test
 import (
 	"context"
 	"errors"
+	"math/big"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,7 +26,7 @@ func TestExplainServices(t *testing.T) {
 	compare(t, "testdata/explain.txtar")
 }
 
-// emptyProxy is a proxy that wants no rules.
+// emptyProxy is a proxy that wants to drop all packets.
 type emptyProxy struct {
 	questions atomic.Int32
 	err       error // instead of an answer
@@ -37,7 +38,9 @@ func (e *emptyProxy) page() socket.Page {
 			if e.questions.Add(1); e.err != nil {
 				return e.err
 			}
-			return yield(&explain.Desired{Result: &explain.Result{}})
+			drop := explain.Outcome{Action: explain.Drop, Probability: big.NewRat(1, 1)}
+			drop.Reason.Text = "for a reason"
+			return yield(&explain.Desired{Outcomes: []explain.Outcome{drop}})
 		})
 }
 
@@ -49,8 +52,7 @@ func TestExplainDifference(t *testing.T) {
 	proxy := &emptyProxy{}
 	listen(t, proxy.page())
 	const fate = "ANSWER  one of 3 endpoints"
-	const difference = "KERNEL  differs from the table that the proxy wants, in chain nat-prerouting\n" +
-		"        kernel: jump services\n        proxy:  no such rule\n"
+	const difference = "KERNEL  differs from the table that the proxy wants, which has: dropped: for a reason\n"
 	got := run("explain", "10.96.0.10:80")
 	if !strings.Contains(got, fate) || !strings.Contains(got, difference) || proxy.questions.Load() != 4 {
 		t.Errorf("after %d questions: got\n%s\nwant\n%s", proxy.questions.Load(), got, difference)

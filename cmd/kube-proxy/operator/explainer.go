@@ -5,12 +5,14 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -58,8 +60,16 @@ func (f *explainFlags) packets(
 ) (packets []packet, others []table.FrontendView, err error) {
 	s := to.service
 	if s == nil {
-		protocol := cmp.Or(f.protocol, cluster.TCP)
-		return []packet{{to: to.at, family: nft.FamilyOf(to.at.Addr()), protocol: protocol}}, nil, nil
+		for _, at := range to.at {
+			p := packet{to: at.Address, family: nft.FamilyOf(at.Address.Addr())}
+			if p.protocol = cmp.Or(f.protocol, at.Protocol, cluster.TCP); len(to.at) == 1 || f.fromFamily(p.family) {
+				packets = append(packets, p)
+			}
+		}
+		if len(packets) == 0 {
+			err = fmt.Errorf("%s has no address of the family of --from %s", to.pod, f.from)
+		}
+		return packets, nil, err
 	}
 	ports, _, err := f.servicePorts(ctx, s)
 	switch {
@@ -98,7 +108,7 @@ func packetTo(s *serviceRef, port *table.PortView, f *table.FrontendView) packet
 			break
 		}
 	}
-	if f.State == table.Conflicting {
+	if f.State == ruleset.Conflict {
 		p.notes = append(p.notes, fmt.Sprintf("%s belongs to %s, so Service %s gets no connections there",
 			frontendList([]table.FrontendView{*f}), f.Owner, s))
 	}
@@ -200,15 +210,20 @@ func (f *explainFlags) source(k *explain.Kernel, to netip.Addr) (addr netip.Addr
 	case explain.FromOutside:
 		return explain.Outside(nft.FamilyOf(to)), explain.FromOutside, nil
 	}
-	if addr, err = netip.ParseAddr(f.from); err != nil {
-		return addr, "", misusef("--from %q is not an address, pod, node or outside", f.from)
+	if len(f.sources) == 0 {
+		return addr, "", misusef("--from %q is not an address, pod/NAMESPACE/NAME, pod, node or outside", f.from)
+	}
+	addr = f.sources[0] // an address of the other family is an error
+	for _, s := range f.sources {
+		if nft.FamilyOf(to).Of(s) {
+			addr = s
+		}
 	}
 	return addr, "", nil
 }
 
-// fromFamily reports whether the source can be of a family: --from is not an
-// address of the other one.
+// fromFamily reports whether the source can be of a family: --from has not only
+// addresses of the other one.
 func (f *explainFlags) fromFamily(family nft.Family) bool {
-	addr, err := netip.ParseAddr(f.from)
-	return err != nil || family.Of(addr)
+	return len(f.sources) == 0 || slices.ContainsFunc(f.sources, family.Of)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -52,6 +53,7 @@ type destinationFlags struct {
 	serviceFlags
 	from, protocolName string
 	protocol           cluster.Protocol // 0 without --protocol
+	sources            []netip.Addr     // see parseFrom
 }
 
 // addFrom adds the flag --from.

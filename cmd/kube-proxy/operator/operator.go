@@ -61,17 +61,19 @@ func newRoot(config Config) *cobra.Command {
 		}
 		return misuse(err)
 	})
-	root.AddCommand(newCheck(), newDiff(), newDocs(config.Version), newDoctor(config.Version), newExplain(), newFlows(),
-		newHistory(),
-		newServices(),
-		newStatus(config.Version), newTop(config.terminal), newTrace(), newVersion(config.Version))
+	root.AddCommand(newCheck(), newDocs(config.Version), newDoctor(config.Version), newExplain(), newHistory(),
+		newServices(), newStatus(config.Version), newTop(config.terminal), newTrace(), newVersion(config.Version),
+		moved("diff", "`nftproxy doctor` compares the tables in the kernel, `nftproxy doctor --rows` all rows"),
+		moved("flows", "`nftproxy top SERVICE -o wide` counts the connections of each endpoint by state"))
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
 		}
 		var verbs []string
 		for _, c := range root.Commands() {
-			verbs = append(verbs, c.Name())
+			if !c.Hidden {
+				verbs = append(verbs, c.Name())
+			}
 		}
 		if meant, ok := suggest.Closest(args[0], verbs...); ok {
 			return fmt.Errorf("unknown command %q; did you mean %s?", args[0], meant)
@@ -96,6 +98,15 @@ func newRoot(config Config) *cobra.Command {
 	}
 	checkArguments(root)
 	return root
+}
+
+// moved returns a command of an earlier version, which only prints where its
+// function went.
+func moved(name, to string) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Short: to, Hidden: true, DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error { return misusef("%s does not exist any more: %s", name, to) },
+	}
 }
 
 func newVersion(v string) *cobra.Command {

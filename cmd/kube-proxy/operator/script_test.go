@@ -86,7 +86,7 @@ func pagesOf(s *script.Script, args []string) (pages []socket.Page, err error) {
 		pages = append(pages, answer.Services.AnsweredBy(answered[cluster.ServiceName](&service, failures["services"])))
 	}
 	if _, ok := files["diff"]; ok {
-		pages = append(pages, answer.Diff.AnsweredBy(answered[string](&step, failures["diff"])))
+		pages = append(pages, answer.Diff.AnsweredBy(answered[struct{}](&step, failures["diff"])))
 	}
 	if _, ok := files["history"]; ok {
 		pages = append(pages, answer.History.AnsweredBy(

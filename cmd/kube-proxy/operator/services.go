@@ -155,23 +155,23 @@ func affinityText(s *table.ServiceView) string {
 	return (time.Duration(s.AffinitySeconds) * time.Second).String()
 }
 
-// stateText returns what happens to connections to a frontend.
+// stateText returns what happens to connections to a frontend, with the code of
+// the reason.
 func stateText(s *table.ServiceView, f *table.FrontendView) string {
-	switch f.State {
-	case table.Conflicting:
-		return "not served: it belongs to " + f.Owner
-	case table.Waiting:
-		if f.UsedEndpoints > 0 {
-			return "waits for another attempt, serves what is left of its last rules: " + f.Error
-		}
-		return "waits for another attempt, not served: " + f.Error
-	case table.Refused:
-		if f.UsedEndpoints > 0 {
-			return "serves what is left of its last rules: " + f.Error
-		}
-		return "not served: " + f.Error
+	code := ruleset.Reason{Code: f.State}.CodeText()
+	left := "not served"
+	if f.UsedEndpoints > 0 {
+		left = "serves what is left of its last rules"
 	}
-	text := cmp.Or(f.Lack.State(f.Kind), "served")
+	switch f.State {
+	case ruleset.Conflict:
+		return "not served: it belongs to " + f.Owner + code
+	case ruleset.Waiting:
+		return "waits for another attempt, " + left + ": " + f.Error + code
+	case ruleset.Refused:
+		return left + ": " + f.Error + code
+	}
+	text := cmp.Or(f.Lack.State(f.Kind), "served") + f.Lack.CodeText()
 	if s.Restricted && f.Kind == ruleset.LoadBalancerIP && !s.Unrestricted(f.Family) {
 		text += "; only for clients in " + prefixesText(s.SourceRanges)
 	}
@@ -251,11 +251,11 @@ func printEndpoints(w io.Writer, p *table.PortView, wide bool) {
 		func(f table.FrontendView) bool { return f.Policy == cluster.PolicyLocal })
 	t := newTable(w)
 	fmt.Fprintln(t, "  ENDPOINT\tNODE\tCONDITIONS\tPOLICY CLUSTER"+columns(local, "POLICY LOCAL")+
-		columns(wide, "ENDPOINTSLICE", "HINTED ZONES", "HINTED NODES"))
+		columns(wide, "POD", "ENDPOINTSLICE", "HINTED ZONES", "HINTED NODES"))
 	for _, e := range p.Endpoints {
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s%s%s\n", e.EndpointPlace, nodeText(&e), conditionsText(&e),
 			useText(&e, cluster.PolicyCluster), columns(local, useText(&e, cluster.PolicyLocal)),
-			columns(wide, e.Source, strings.Join(e.Zones, ", "), strings.Join(e.Nodes, ", ")))
+			columns(wide, cmp.Or(e.Pod, "-"), e.Source, strings.Join(e.Zones, ", "), strings.Join(e.Nodes, ", ")))
 	}
 	t.Flush()
 }
@@ -273,11 +273,11 @@ func nodeText(e *ruleset.EndpointUse) string {
 func conditionsText(e *ruleset.EndpointUse) string {
 	switch {
 	case e.Terminating && e.Serving:
-		return ruleset.UnusedTerminating.Text() + ", serving"
+		return ruleset.UnusedTerminating.Text(ruleset.Facts{}) + ", serving"
 	case e.Terminating:
-		return ruleset.UnusedTerminating.Text()
+		return ruleset.UnusedTerminating.Text(ruleset.Facts{})
 	case !e.Ready:
-		return ruleset.UnusedNotReady.Text()
+		return ruleset.UnusedNotReady.Text(ruleset.Facts{})
 	}
 	return "ready"
 }
@@ -285,7 +285,7 @@ func conditionsText(e *ruleset.EndpointUse) string {
 func useText(e *ruleset.EndpointUse, policy cluster.Policy) string {
 	switch why := e.Why(policy); {
 	case why != "":
-		return "not used: " + why
+		return "not used: " + why + ruleset.Reason{Code: e.For(policy)}.CodeText()
 	case e.Ejection != nil && e.Ejection.Unhealthy():
 		return "used, although unhealthy: " + e.Ejection.Why()
 	}

@@ -34,12 +34,15 @@ func newTop(t terminal) *cobra.Command {
 			"node, and repeats that each second until it is interrupted. With a SERVICE or --endpoints, it lists " +
 			"endpoints.\n\n" +
 			"CONNECTIONS are the entries of connection tracking that were translated to an endpoint, also of " +
-			"connections that ended a short time ago. NEW/S are those that came since the last count, and " +
-			"REPLIES/S those that got their first answer. A column REFUSED/S appears while TCP connections are " +
-			"refused, by an endpoint or by a firewall in its name. UNANSWERED have none yet: attempts of clients, or " +
-			"UDP without answers. CHANGED is the last change that nftproxy history has. EJECTED endpoints answer " +
-			"nothing and get no new connections. The first line has the totals; others are connections that another " +
-			"program translated, or whose Service is gone.\n\n" +
+			"connections that ended a short time ago. OPEN are established, or UDP with answers. UNANSWERED have " +
+			"no answer yet: attempts of clients, or UDP without answers. -o wide adds OPENING, whose handshake " +
+			"has begun, and CLOSING, which a side has ended, to TIME_WAIT. NEW/S are those that came since the " +
+			"last count, and REPLIES/S those that got their first answer. A column REFUSED/S appears while TCP " +
+			"connections are refused, by an endpoint or by a firewall in its name. CHANGED is the last change " +
+			"that nftproxy history has. EJECTED endpoints answer nothing and get no new connections. With a " +
+			"SERVICE, the last column is the reason why an endpoint is not used; an endpoint that is gone is in " +
+			"no EndpointSlice. The first line has the totals; others are connections that another program " +
+			"translated, or whose Service is gone.\n\n" +
 			"Attempts whose packets are dropped before connection tracking confirms them, such as by a rule in " +
 			"the hook forward or input, are not counted: nftproxy trace shows them. Nor are connections that begin " +
 			"and vanish between two counts.\n\n" +
@@ -47,7 +50,7 @@ func newTop(t terminal) *cobra.Command {
 			"each 2.7 s. If the output is no terminal, one table follows the other. With --once, -o json or -o yaml, " +
 			"the command prints one table and ends.",
 		Example: "  nftproxy top\n" +
-			"  nftproxy top shop/web --sort unanswered\n" +
+			"  nftproxy top shop/web --sort unanswered -o wide\n" +
 			"  nftproxy top -n shop --endpoints --once\n" +
 			"  nftproxy top --endpoints -o json",
 		Args:              argument(serviceForms, true),
@@ -113,7 +116,7 @@ func (f *topFlags) layout() top.Layout {
 	if !f.watch {
 		height = 0
 	}
-	return top.Layout{Width: width, Height: max(height-1, 0)}
+	return top.Layout{Width: width, Height: max(height-1, 0), Wide: f.output.format == formatWide}
 }
 
 // watchTop prints snapshots, and at the end what it has seen.

@@ -34,7 +34,7 @@ type traced struct {
 func newTrace() *cobra.Command {
 	flags := traceFlags{}
 	cmd := &cobra.Command{
-		Use:   "trace [IP:PORT | SERVICE[:PORT]]",
+		Use:   "trace [IP:PORT | SERVICE[:PORT] | pod/NAMESPACE/NAME[:PORT]]",
 		Short: "Show what happens to real packets to Services",
 		Long: "trace follows the first packets of real connections through the rules in the kernel of this node, by " +
 			"nftrace. For each packet it prints the endpoint that it was sent to, or the rule of any nftables table " +
@@ -57,7 +57,8 @@ func newTrace() *cobra.Command {
 		ValidArgsFunction: flags.completePorts,
 	}
 	flags.addNamespace(cmd)
-	flags.addFrom(cmd, "packets: an address, a range of addresses, pod, node or outside (default any)")
+	flags.addFrom(cmd, "packets: an address, a range of addresses, pod/NAMESPACE/NAME, pod, node or outside "+
+		"(default any)")
 	flags.addProtocol(cmd, "packets", "any")
 	cmd.Flags().IntVar(&flags.count, "count", 10, "end after `N` packets")
 	flags.add(cmd, 30*time.Second)
@@ -228,6 +229,9 @@ func (f *traceFlags) selection(ctx context.Context, args []string) (what string,
 		return "", s, err
 	}
 	s.Protocol = f.protocol
+	if err = f.parseFrom(ctx); err != nil {
+		return "", s, err
+	}
 	if s.Source, err = f.source(); err != nil {
 		return "", s, err
 	}
@@ -322,17 +326,16 @@ func (f *traceFlags) source() (source trace.Source, err error) {
 		}
 		return trace.Source{NotNode: true, Except: pods}, nil
 	}
-	p, err := parseRange(f.from)
+	for _, addr := range f.sources {
+		source.Within = append(source.Within, netip.PrefixFrom(addr, addr.BitLen()))
+	}
+	if len(source.Within) > 0 {
+		return source, nil
+	}
+	p, err := netip.ParsePrefix(f.from)
 	if err != nil {
-		return source, misusef("--from %q is not an address, a range of addresses, pod, node or outside", f.from)
+		return source, misusef("--from %q is not an address, a range of addresses, pod/NAMESPACE/NAME, pod, node or "+
+			"outside", f.from)
 	}
 	return trace.Source{Within: []netip.Prefix{p}}, nil
-}
-
-// parseRange parses an address or a range of addresses.
-func parseRange(text string) (netip.Prefix, error) {
-	if addr, err := netip.ParseAddr(text); err == nil {
-		return addr.Prefix(addr.BitLen())
-	}
-	return netip.ParsePrefix(text)
 }

@@ -12,7 +12,7 @@ import (
 // diff returns the differences between the table and what is wanted.
 func (f *firewall) diff(t *testing.T) (all []string) {
 	t.Helper()
-	d, err := f.Diff("", wanted{f})
+	d, err := f.Diff(wanted{f})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -20,7 +19,6 @@ import (
 type Diff struct {
 	audit
 	wanted Wanted
-	cursor string
 	begun  bool     // the structure is compared
 	queue  []string // names of groups that are still to be compared, sorted
 	sets   []string // names of sets whose extra rows are still to be found, sorted
@@ -49,8 +47,6 @@ type DiffStep struct {
 	// of all tables; Next leaves it 0.
 	Rows    int `json:"rows"`
 	AllRows int `json:"allRows"`
-	// Cursor is the position after the step: a Diff can continue there.
-	Cursor string `json:"cursor"`
 	// Done reports whether this is the last step.
 	Done bool `json:"done"`
 }
@@ -62,32 +58,23 @@ const (
 	// listed. The kernel takes quadratic time to list a set; for this number,
 	// it takes a few milliseconds.
 	maxDumpedRows = 4096
-	// setCursor is the first character of a cursor that names a set.
-	setCursor = "+"
 )
 
 // errNotWritten is returned if there is nothing to compare yet.
 var errNotWritten = errors.New("the table was not written yet")
 
-func newDiff(s *state, after string, wanted Wanted) (*Diff, error) {
+func newDiff(s *state, wanted Wanted) (*Diff, error) {
 	if s.have.program == nil {
 		return nil, errNotWritten
 	}
 	d := &Diff{
-		audit: audit{state: s, want: wanted.Content, all: true}, wanted: wanted,
-		cursor: after, begun: after != "", missing: make(map[string]int),
+		audit: audit{state: s, want: wanted.Content, all: true}, wanted: wanted, missing: make(map[string]int),
+		queue: wanted.Groups(),
 	}
-	last, only := strings.CutPrefix(after, setCursor)
 	for _, set := range s.have.program.Sets {
-		if !only || set.Name > last {
-			d.sets = append(d.sets, set.Name)
-		}
+		d.sets = append(d.sets, set.Name)
 	}
 	slices.Sort(d.sets)
-	if only {
-		return d, nil
-	}
-	d.queue = slices.DeleteFunc(wanted.Groups(), func(name string) bool { return d.begun && name <= after })
 	slices.Sort(d.queue)
 	return d, nil
 }
@@ -108,7 +95,7 @@ func (d *Diff) Next() (DiffStep, error) {
 				}
 			}
 			done := len(d.queue) == 0 && len(d.sets) == 0
-			return DiffStep{Differences: d.found, Rows: d.compared, Cursor: d.cursor, Done: done}, nil
+			return DiffStep{Differences: d.found, Rows: d.compared, Done: done}, nil
 		}
 		if !errors.Is(err, nft.ErrGeneration) { // otherwise another program committed meanwhile
 			break
@@ -149,7 +136,7 @@ func (d *Diff) groups() error {
 			}
 		}
 		if len(d.owners) == 0 {
-			d.cursor, d.queue = d.queue[0], d.queue[1:]
+			d.queue = d.queue[1:]
 			d.left--
 		}
 	}
@@ -170,7 +157,7 @@ func (d *Diff) extraRows() error {
 		return err
 	}
 	if d.listed = d.listed[n:]; len(d.listed) == 0 {
-		d.cursor, d.sets, d.listed = setCursor+d.sets[0], d.sets[1:], nil
+		d.sets, d.listed = d.sets[1:], nil
 	}
 	return nil
 }

@@ -286,10 +286,9 @@ func (k *Keeper) Failing() iter.Seq[Owner] { return maps.Keys(k.state.failing) }
 // committed.
 func (k *Keeper) Scrubbed() bool { return k.scrubber.isDone() }
 
-// Diff returns a comparison of what is wanted with the kernel. It begins at the
-// start, or after a cursor.
-func (k *Keeper) Diff(after string, wanted Wanted) (*Diff, error) {
-	return newDiff(k.state, after, wanted)
+// Diff returns a comparison of what is wanted with the kernel.
+func (k *Keeper) Diff(wanted Wanted) (*Diff, error) {
+	return newDiff(k.state, wanted)
 }
 
 // Stats are present numbers of a table.

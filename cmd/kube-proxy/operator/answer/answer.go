@@ -74,7 +74,7 @@ func (a *Answers) Pages() []socket.Page {
 	return []socket.Page{
 		Status.AnsweredBy(a.status), Services.AnsweredBy(a.services), Diff.AnsweredBy(a.diff),
 		Explain.AnsweredBy(a.explain), History.AnsweredBy(a.history), Names.AnsweredBy(a.names),
-		Nodes.AnsweredBy(a.nodes), Endpoints.AnsweredBy(a.endpoints), Top.AnsweredBy(a.top),
+		Nodes.AnsweredBy(a.nodes), Endpoints.AnsweredBy(a.endpoints), Top.AnsweredBy(a.top), Pod.AnsweredBy(a.pod),
 	}
 }
 

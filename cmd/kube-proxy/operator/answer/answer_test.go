@@ -122,7 +122,7 @@ func TestProtocol(t *testing.T) {
 	for got, want := range map[string]string{
 		Status.Path + "?" + Status.Format(struct{}{}).Encode(): "/v1/status?",
 		Services.Path + "?" + Services.Format(name).Encode():   "/v1/services?name=web&namespace=default",
-		Diff.Path + "?" + Diff.Format("IPv4:").Encode():        "/v1/diff?after=IPv4%3A",
+		Diff.Path:    "/v1/diff",
 		Explain.Path: "/v1/explain",
 	} {
 		if got != want {
@@ -131,8 +131,5 @@ func TestProtocol(t *testing.T) {
 	}
 	if got, err := Services.Parse(Services.Format(name)); got != name || err != nil {
 		t.Errorf("got %s, %v; want %s", got, err, name)
-	}
-	if got, err := Diff.Parse(Diff.Format("IPv4:")); got != "IPv4:" || err != nil {
-		t.Errorf("got %s, %v", got, err)
 	}
 }

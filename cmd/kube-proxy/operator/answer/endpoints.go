@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/netip"
-	"net/url"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -26,13 +25,11 @@ type PortEndpoints struct {
 type UsedEndpoint struct {
 	Address netip.AddrPort `json:"address"`
 	Node    string         `json:"node,omitempty"`
+	Pod     string         `json:"pod,omitempty"` // its name, "" if it is unknown
 }
 
 // Endpoints asks for some endpoints of each service port of TCP that has one.
-var Endpoints = socket.Question[struct{}, PortEndpoints]{
-	Path: "/v1/endpoints", Format: func(struct{}) url.Values { return nil },
-	Parse: func(url.Values) (struct{}, error) { return struct{}{}, nil },
-}
+var Endpoints = socket.Plain[PortEndpoints]("/v1/endpoints")
 
 // sampleSize is the number of endpoints of a service port in an answer.
 const sampleSize = 6
@@ -72,7 +69,7 @@ func EndpointsOf(s *table.ServiceView) (all []PortEndpoints) {
 				found.Sample = append(found.Sample, UsedEndpoint{})
 			}
 			if at < sampleSize {
-				found.Sample[at] = UsedEndpoint{netip.AddrPortFrom(e.Addr, e.Port), e.Node}
+				found.Sample[at] = UsedEndpoint{netip.AddrPortFrom(e.Addr, e.Port), e.Node, e.Pod}
 			}
 		}
 		if found.Used > 0 {

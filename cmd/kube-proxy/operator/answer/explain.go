@@ -89,7 +89,7 @@ func (a *Answers) explain(ctx context.Context, q explain.Query, yield func(*expl
 	if err := e.explain(); err != nil {
 		return err
 	}
-	if e.desired.Lack.Reason == ruleset.NoPods || e.desired.Lack.Reason == ruleset.NoSlices {
+	if e.desired.Lack.Code == ruleset.NoPods || e.desired.Lack.Code == ruleset.NoSlices {
 		e.lackOfFamily(ctx, f)
 	}
 	if !a.config.Proxy.HasSlice(e.service) {
@@ -109,6 +109,7 @@ type explanation struct {
 	read     func(func()) error // calls a function that uses the table
 	expected *table.Expected
 
+	result  *explain.Result
 	desired explain.Desired
 	// service and port own the destination, which is the frontend.
 	service  cluster.ServiceName
@@ -120,9 +121,10 @@ func (e *explanation) explain() (err error) {
 	if e.expected, err = e.table.Expected(e.read); err != nil {
 		return err
 	}
-	if e.desired.Result, err = explain.Explain(e.expected, e.routes, e.query); err != nil {
+	if e.result, err = explain.Explain(e.expected, e.routes, e.query); err != nil {
 		return err
 	}
+	e.desired.Outcomes = e.result.Outcomes
 	if err := e.findOwner(); err != nil || e.desired.ServicePort == "" {
 		return err
 	}
@@ -140,7 +142,7 @@ func (e *explanation) explain() (err error) {
 		e.desired.Lack = e.port.Lacks[f.Policy]
 	default:
 		policy := f.Policy
-		if e.desired.Result.UsesAllEndpoints() {
+		if e.result.UsesAllEndpoints() {
 			policy = cluster.PolicyCluster
 		}
 		e.desired.Lack = e.port.Lacks[policy]
@@ -213,8 +215,8 @@ func (e *explanation) findHealthCheck(f ruleset.Frontend) {
 	case !e.config.Proxy.Healthy():
 		answer = fmt.Sprintf("503: the proxy is not healthy (ready endpoints on this node: %d)", endpoints)
 	}
-	e.desired.HealthCheck = explain.NewReason(ruleset.HealthCheck,
-		ruleset.Facts{ServicePort: service.String(), HealthCheck: answer})
+	facts := ruleset.Facts{ServicePort: service.String(), HealthCheck: answer}
+	e.desired.HealthCheck = ruleset.HealthCheck.Reason(facts)
 }
 
 // frontends returns the frontends that the destination can be.
@@ -243,9 +245,9 @@ func (e *explanation) forward(state *localhost.State) {
 	switch {
 	case len(state.Targets) == 0:
 		reason := cmp.Or(plan.Reach(policy).Reason, ruleset.NoEndpoints) // a change is pending
-		f.Closed = explain.NewReason(reason, ruleset.Facts{ServicePort: e.desired.ServicePort})
+		f.Closed = reason.Reason(ruleset.Facts{ServicePort: e.desired.ServicePort})
 	case state.Failure != "":
-		f.Closed = explain.NewReason(ruleset.Localhost, ruleset.Facts{Failure: state.Failure})
+		f.Closed = ruleset.Localhost.Reason(ruleset.Facts{Failure: state.Failure})
 	case state.Pinned.IsValid():
 		f.Endpoints, f.Affinity = []netip.AddrPort{state.Pinned}, "known"
 	case state.Affinity != 0:
@@ -268,8 +270,8 @@ func distinct(targets []netip.AddrPort) []netip.AddrPort {
 // unused lists the endpoints that the packet cannot reach. If the packet is
 // refused for another reason than a lack of endpoints, the list would mislead.
 func (e *explanation) unused(policy cluster.Policy) {
-	o := &e.desired.Result.Outcomes[0]
-	lack := []ruleset.Reason{ruleset.NoEndpoints, ruleset.NoLocalEndpoints, ruleset.NoWeight}
+	o := &e.result.Outcomes[0]
+	lack := []ruleset.Code{ruleset.NoEndpoints, ruleset.NoLocalEndpoints, ruleset.NoWeight}
 	if o.Action == explain.ToEndpoint || slices.Contains(lack, o.Reason.Code) {
 		e.listUnused(policy)
 	}
@@ -279,7 +281,7 @@ func (e *explanation) listUnused(policy cluster.Policy) {
 	for _, u := range e.port.Endpoints {
 		if why := u.For(policy); why != "" && why != ruleset.UnusedDuplicate {
 			e.desired.Unused = append(e.desired.Unused, explain.Unused{
-				EndpointPlace: u.EndpointPlace, Reason: string(why), Text: u.Why(policy),
+				EndpointPlace: u.EndpointPlace, Reason: why, Text: u.Why(policy),
 			})
 		}
 	}

@@ -41,11 +41,7 @@ func TestExplainProtocol(t *testing.T) {
 	}
 	third := big.NewRat(1, 3)
 	desired := &explain.Desired{
-		Result: &explain.Result{
-			Destination: q.Destination, Protocol: "udp", Source: q.Source, From: q.From, Hook: q.Interface,
-			Outcomes: []explain.Outcome{{Action: explain.Drop, Probability: third}},
-			Walk:     []*explain.Step{{Chain: "c", Matched: third, Lookups: []explain.Lookup{{Set: "s"}}}},
-		},
+		Outcomes:  []explain.Outcome{{Action: explain.Drop, Probability: third}},
 		Unused:    []explain.Unused{{EndpointPlace: ruleset.EndpointPlace{Addr: q.Source}}},
 		Forwarder: &explain.Forwarder{Endpoints: []netip.AddrPort{q.Destination}},
 	}

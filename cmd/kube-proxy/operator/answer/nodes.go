@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"net/netip"
-	"net/url"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
@@ -21,10 +20,7 @@ type NodeEndpoints struct {
 
 // Nodes asks for some endpoints of each node. The answers are in the order of
 // the names of nodes.
-var Nodes = socket.Question[struct{}, NodeEndpoints]{
-	Path: "/v1/nodes", Format: func(struct{}) url.Values { return nil },
-	Parse: func(url.Values) (struct{}, error) { return struct{}{}, nil },
-}
+var Nodes = socket.Plain[NodeEndpoints]("/v1/nodes")
 
 // endpointsPerNode is the number of endpoints of a node and family in an
 // answer.

@@ -33,7 +33,7 @@ import (
 //	nft COMMANDS               is another program that changes rules; a semicolon separates them
 //	state not-listed|canceled|waiting|failed|busy-FAMILY|fine
 //	services [NAMESPACE [NAME]]   prints the ports of Services and their frontends
-//	diff [CURSOR]              compares the tables from a cursor on; last is the cursor of the last step
+//	diff                       compares the tables
 //	explain DESTINATION SOURCE explains a TCP packet: what the proxy adds
 func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Setup: func(e *script.Env) (map[string]script.Command, error) {
@@ -56,8 +56,7 @@ type story struct {
 	t        *testing.T
 	proxy    *fakeProxy
 	answers  *Answers
-	cursor   string // of the last step of a comparison
-	canceled bool   // nobody waits for answers
+	canceled bool // nobody waits for answers
 }
 
 func familyNamed(name string) nft.Family {
@@ -145,24 +144,20 @@ func (s *story) services(of ...string) (text string, err error) {
 	return text, err
 }
 
-func (s *story) diff(after ...string) (text string, err error) {
-	cursor := strings.Join(after, "")
-	if cursor == "last" {
-		cursor = s.cursor
-	}
+func (s *story) diff() (text string, err error) {
 	var last keep.DiffStep
-	err = s.answers.diff(s.t.Context(), cursor, func(step *keep.DiffStep) error {
+	err = s.answers.diff(s.t.Context(), struct{}{}, func(step *keep.DiffStep) error {
 		if step.Rows < last.Rows || last.Done {
 			s.t.Errorf("got step %+v after %+v", step, last)
 		}
-		last, s.cursor = *step, step.Cursor
+		last = *step
 		for _, d := range step.Differences {
 			line := strings.Join([]string{d.Family.Name(), string(d.Kind), d.Object, d.Owner}, " ")
 			text += strings.TrimSpace(line) + "\n"
 		}
 		return nil
 	})
-	if err == nil && (!last.Done || cursor == "" && (last.Rows < last.AllRows || last.AllRows == 0)) {
+	if err == nil && (!last.Done || last.Rows < last.AllRows || last.AllRows == 0) {
 		err = fmt.Errorf("got the last step %+v", last)
 	}
 	return text, err

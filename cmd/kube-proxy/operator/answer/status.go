@@ -2,7 +2,6 @@ package answer
 
 import (
 	"context"
-	"net/url"
 	"time"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
@@ -12,11 +11,7 @@ import (
 )
 
 // Status asks for the status of the proxy.
-var Status = socket.Question[struct{}, ProxyStatus]{
-	Path:   "/v1/status",
-	Format: func(struct{}) url.Values { return nil },
-	Parse:  func(url.Values) (query struct{}, err error) { return query, nil },
-}
+var Status = socket.Plain[ProxyStatus]("/v1/status")
 
 // ProxyStatus describes a running proxy.
 type ProxyStatus struct {

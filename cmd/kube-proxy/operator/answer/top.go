@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/history"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -81,7 +82,7 @@ func (m *measure) answer(q TopQuery, named []*table.ServiceView) *top.Snapshot {
 	}
 	for _, v := range named {
 		for i := range v.Ports {
-			m.addIdle(ports, v.ServiceName, &v.Ports[i])
+			m.addUses(ports, v.ServiceName, &v.Ports[i])
 		}
 	}
 	s := m.Snapshot
@@ -103,8 +104,9 @@ func (m *measure) answer(q TopQuery, named []*table.ServiceView) *top.Snapshot {
 	return &s
 }
 
-// addIdle adds the endpoints of a service port that have no connections.
-func (m *measure) addIdle(
+// addUses adds the endpoints of a service port that have no connections, and
+// why endpoints are not used.
+func (m *measure) addUses(
 	ports map[table.PortName]*top.ServicePort, service cluster.ServiceName, view *table.PortView,
 ) {
 	name := table.PortName{ServiceName: service, Port: view.Name}
@@ -113,19 +115,27 @@ func (m *measure) addIdle(
 		p = m.newPort(name, view.Protocol)
 		ports[name] = p
 	}
-	known := make(map[netip.AddrPort]bool)
+	counts := make(map[netip.AddrPort]top.Endpoint)
 	for _, e := range p.Endpoints {
-		known[e.Address] = true
+		e.Unused = "gone"
+		counts[e.Address] = e
 	}
-	p.Endpoints = slices.Clip(p.Endpoints)
-	for _, e := range view.Endpoints {
+	for i := range view.Endpoints {
+		e := &view.Endpoints[i]
 		at := netip.AddrPortFrom(e.Addr, e.Port)
-		if e.Port != 0 && !known[at] {
-			known[at] = true
-			idle := top.Counts{Changed: m.changes[place{name, at}]}
-			p.Endpoints = append(p.Endpoints, top.Endpoint{Address: at, Counts: idle})
+		if e.Port == 0 || e.For(cluster.PolicyCluster) == ruleset.UnusedDuplicate {
+			continue
 		}
+		known, ok := counts[at]
+		if !ok {
+			known = top.Endpoint{Address: at, Counts: top.Counts{Changed: m.changes[place{name, at}]}}
+		}
+		if known.Unused = ""; e.For(cluster.PolicyCluster) != "" && e.For(cluster.PolicyLocal) != "" {
+			known.Unused = e.Why(cluster.PolicyCluster)
+		}
+		counts[at] = known
 	}
+	p.Endpoints = slices.Collect(maps.Values(counts))
 }
 
 // newPort returns a service port without connections.
@@ -169,8 +179,9 @@ func (a *Answers) measure(ctx context.Context, n *count) (*measure, error) {
 			continue
 		}
 		at(place{owner, pair.Endpoint}, protocol).Add(top.Counts{
-			Connections: p.Connections, Unanswered: p.Unanswered,
-			New: float64(p.New) / m.Seconds, Replies: float64(p.Replies) / m.Seconds,
+			Connections: p.Connections, Opening: p.Opening, Closing: p.Closing, Unanswered: p.Unanswered,
+			Open: p.Connections - p.Opening - p.Closing - p.Unanswered,
+			New:  float64(p.New) / m.Seconds, Replies: float64(p.Replies) / m.Seconds,
 			Refused: float64(n.refused[pair]) / m.Seconds,
 		})
 	}

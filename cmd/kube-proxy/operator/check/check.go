@@ -98,7 +98,7 @@ func (r *Result) addConflicts(s *table.ServiceView) {
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for _, f := range p.Frontends {
-			if f.State != table.Conflicting {
+			if f.State != ruleset.Conflict {
 				continue
 			}
 			at := ruleset.Frontend{Addr: f.Address, Port: f.Port, Proto: p.Protocol}

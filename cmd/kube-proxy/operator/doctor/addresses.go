@@ -53,10 +53,10 @@ func checkServiceAddresses(ctx context.Context, n *node) Finding {
 	switch {
 	case len(taken) > 0:
 		return warn(fmt.Sprintf("%d addresses of Services belong to nodes, pods or other Services, whose connections "+
-			"they get", len(taken)), remedy).with(sortedLines(taken)...)
+			"they get", len(taken)), remedy).With(sortedLines(taken)...)
 	case len(onNode) > 0:
 		return info(fmt.Sprintf("%d LoadBalancer IPs are addresses of this node: their Services get the connections "+
-			"to programs of this node that listen on their ports", len(onNode)), "").with(sortedLines(onNode)...)
+			"to programs of this node that listen on their ports", len(onNode)), "").With(sortedLines(onNode)...)
 	}
 	return ok("no external IP or LoadBalancer IP belongs to this node, a pod or another Service")
 }

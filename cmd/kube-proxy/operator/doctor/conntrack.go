@@ -32,7 +32,7 @@ func checkConntrack(_ context.Context, n *node) Finding {
 	percent := int(usage.Full() * 100)
 	fill := fmt.Sprintf("connection tracking has %d of %d entries (%d %%)", usage.Entries, usage.Max, percent)
 	const remedy = "raise conntrack.maxPerCore or conntrack.min in the configuration of the proxy (net.netfilter." +
-		"nf_conntrack_max); nftproxy flows shows which Service has the connections"
+		"nf_conntrack_max); nftproxy top shows which Service has the connections"
 	switch {
 	case percent >= fillFail:
 		return fail(fill+": new connections are dropped, or will be soon", remedy)

@@ -39,12 +39,12 @@ func checkDeadEndpoints(_ context.Context, n *node) Finding {
 			"if the pods answer on other ports (the check endpoints compares them), look at the process that should "+
 				"listen and at network policies; otherwise at the network of this node: connect to the endpoints from "+
 				"this node and from another one, for example with curl").
-			with(append(unsure, details...)...)
+			With(append(unsure, details...)...)
 	case ejected > 0:
 		return warn(fmt.Sprintf("%d endpoints are ejected: they answer neither clients nor this node, or fail health "+
 			"checks", ejected),
 			"check the pod of the endpoint, or its server, and its node; if it answers from other nodes, check the "+
-				"route between both nodes, and network policies that drop packets of nodes").with(details...)
+				"route between both nodes, and network policies that drop packets of nodes").With(details...)
 	}
 	return ok("no endpoint is ejected")
 }

@@ -58,7 +58,7 @@ func detectionFinding(f nft.Family, pods ruleset.Pods, known bool) Finding {
 		return skipped("no " + family + " address of a pod of this node is known")
 	}
 	reason := family + ": the rules recognize pods by " + pods.String() + ", but no pod of this node matches" + effect
-	return warn(reason, remedy).with("interfaces of pods: "+list(seen.interfaces, 5),
+	return warn(reason, remedy).With("interfaces of pods: "+list(seen.interfaces, 5),
 		"addresses of pods: "+list(seen.addrs, 5))
 }
 

@@ -3,17 +3,15 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"io"
 	"iter"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/cmd/findings"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/kernel"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 // Config configures the checks.
@@ -34,54 +32,31 @@ type Config struct {
 	// Endpoints returns some endpoints of each service port of the running
 	// proxy. nil skips the check that needs them.
 	Endpoints func(context.Context) iter.Seq2[*answer.PortEndpoints, error]
+	// Differences compares the tables in the kernel with those that the running
+	// proxy wants. nil skips the check that needs it.
+	Differences func(context.Context) iter.Seq2[*keep.DiffStep, error]
+	// AllRows makes it compare all rows, without a time limit.
+	AllRows bool
 	// Nodes returns some endpoints of each node. Without it, the endpoints that
 	// are checked are in the tables.
 	Nodes func(context.Context) iter.Seq2[*answer.NodeEndpoints, error]
 }
 
-// Report is the result of all checks.
-type Report struct {
-	Version  string    `json:"version"`
-	Kernel   string    `json:"kernel"`
-	Node     string    `json:"node"` // the host name
-	Time     time.Time `json:"time"`
-	Findings []Finding `json:"findings"`
-}
-
-// Finding is the result of a check.
-type Finding struct {
-	// Check is the name of the check.
-	Check  string `json:"check"`
-	Result Result `json:"result"`
-	// Reason is why the check has the result.
-	Reason string `json:"reason"`
-	// Details are the objects that the reason is about.
-	Details []string `json:"details,omitempty"`
-	// Remedy is what to do. It is empty if the result is OK or Skipped.
-	Remedy string `json:"remedy,omitempty"`
-	// See is the section of the documentation.
-	See string `json:"see"`
-	// Seconds is the duration of the check.
-	Seconds float64 `json:"seconds"`
-}
-
-// Result is the result of a check.
-type Result string
+// Report, Finding and Result are those of package findings.
+type (
+	Report  = findings.Report
+	Finding = findings.Finding
+	Result  = findings.Result
+)
 
 // Results.
 const (
-	Skipped Result = "skipped" // it cannot be known
-	OK      Result = "ok"
-	Info    Result = "info" // it can matter, but does not require action
-	Warn    Result = "warn" // some traffic can fail, or is not restricted
-	Fail    Result = "fail" // Services do not work
+	Skipped = findings.Skipped
+	OK      = findings.OK
+	Info    = findings.Info
+	Warn    = findings.Warn
+	Fail    = findings.Fail
 )
-
-// Bad reports whether the check warns or fails.
-func (f Finding) Bad() bool { return f.Result == Warn || f.Result == Fail }
-
-// Bad reports whether a check warns or fails.
-func (r *Report) Bad() bool { return slices.ContainsFunc(r.Findings, Finding.Bad) }
 
 // check is a check of the node.
 type check struct {
@@ -98,6 +73,7 @@ func checks() []check {
 		{"hash", true, checkHash},
 		{"timeouts", true, checkTimeouts},
 		{"table", false, checkTable},
+		{rowsCheck, true, checkRows},
 		{"leftovers", true, checkLeftovers},
 		{"filters", true, checkFilters},
 		{"nat-chains", true, checkNATChains},
@@ -155,8 +131,11 @@ func (c *check) finding(ctx context.Context, config Config) Finding {
 	if c.slow {
 		limit = slowTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+	if !config.AllRows || c.name != rowsCheck {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
 	start, n := time.Now(), &node{Config: config}
 	f := skipped("the time limit was reached")
 	if ctx.Err() == nil {
@@ -183,47 +162,7 @@ func fail(reason, remedy string) Finding {
 	return Finding{Result: Fail, Reason: reason, Remedy: remedy}
 }
 
-// with returns the finding with details.
-func (f Finding) with(details ...string) Finding {
-	f.Details = details
-	return f
-}
-
 func skipped(reason string) Finding { return Finding{Result: Skipped, Reason: reason} }
 
 // unknown is the finding of a check that failed itself.
 func unknown(err error) Finding { return Finding{Result: Skipped, Reason: err.Error()} }
-
-// Print writes the report for people. Unless all is set, it leaves out the
-// checks without a finding.
-func (r *Report) Print(w io.Writer, all bool) {
-	width, hidden := 0, 0
-	for _, f := range r.Findings {
-		width = max(width, len(f.Check))
-	}
-	for i := range r.Findings {
-		f := &r.Findings[i]
-		if !all && f.Result == OK {
-			hidden++
-			continue
-		}
-		f.print(w, width)
-	}
-	if hidden > 0 {
-		fmt.Fprintf(w, "%-7s  %d checks: -o wide lists them\n", OK, hidden)
-	}
-}
-
-func (f *Finding) print(w io.Writer, width int) {
-	indent := strings.Repeat(" ", len(Skipped)+2+width+2)
-	fmt.Fprintf(w, "%-7s  %-*s  %s\n", f.Result, width, f.Check, f.Reason)
-	for _, line := range f.Details {
-		fmt.Fprintf(w, "%s- %s\n", indent, line)
-	}
-	if f.Remedy != "" {
-		fmt.Fprintf(w, "%sremedy: %s\n", indent, f.Remedy)
-	}
-	if f.Bad() {
-		fmt.Fprintf(w, "%ssee %s\n", indent, f.See)
-	}
-}

@@ -28,6 +28,7 @@ type probed struct {
 	name    string // of the service port
 	addr    netip.AddrPort
 	node    string
+	pod     string
 	reply   probe.Reply
 }
 
@@ -63,7 +64,7 @@ func (n *node) sampleEndpoints(ctx context.Context) (sample []*probed, all int, 
 			}
 			seen[e.Address] = true
 			namespaces[p.Service.Namespace] = append(namespaces[p.Service.Namespace], &probed{
-				service: p.Service, name: p.Service.WithPort(p.Port), addr: e.Address, node: e.Node,
+				service: p.Service, name: p.Service.WithPort(p.Port), addr: e.Address, node: e.Node, pod: e.Pod,
 			})
 		}
 	}
@@ -153,24 +154,28 @@ func endpointsFinding(endpoints []*probed, all int) Finding {
 		if len(unanswered) > 0 {
 			finding.Remedy += "; silent ones: " + onSilence
 		}
-		return finding.with(append(sortedLines(refused), unanswered...)...)
+		return finding.With(append(sortedLines(refused), unanswered...)...)
 	case len(silent) > 0:
 		return warn(fmt.Sprintf("%d endpoints are silent (%s were probed)", len(unanswered), sent), onSilence).
-			with(unanswered...)
+			With(unanswered...)
 	case len(unsure) > 0:
 		return info(fmt.Sprintf("%d endpoints are silent (%s were probed), and no other one of their Services and "+
 			"nodes answers: they may answer clients nevertheless", len(unsure), sent), onSilence).
-			with(unanswered...)
+			With(unanswered...)
 	}
 	return ok(sent + " were probed, and none refuses connections or is silent")
 }
 
 // String returns the service port and the endpoint.
 func (e *probed) String() string {
-	if e.node == "" {
-		return fmt.Sprintf("%s %s", e.name, e.addr)
+	text := fmt.Sprintf("%s %s", e.name, e.addr)
+	if e.pod != "" {
+		text += " (pod " + e.pod + ")"
 	}
-	return fmt.Sprintf("%s %s on node %s", e.name, e.addr, e.node)
+	if e.node != "" {
+		text += " on node " + e.node
+	}
+	return text
 }
 
 // comparison has the number of endpoints that answered.

@@ -53,7 +53,7 @@ func checkHealthChecks(ctx context.Context, n *node) Finding {
 		case err != nil:
 			return unknown(err)
 		case len(lines) > 0:
-			return Finding{Result: c.result, Reason: c.reason, Remedy: remedy}.with(lines...)
+			return Finding{Result: c.result, Reason: c.reason, Remedy: remedy}.With(lines...)
 		}
 	}
 	return ok("no rule of another program hides the ports of health checks and metrics")

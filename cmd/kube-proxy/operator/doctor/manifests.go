@@ -15,7 +15,7 @@ func checkConfiguration(_ context.Context, n *node) Finding {
 	}
 	problem := n.Proxy.ConfigFile
 	return warn(fmt.Sprintf("%s has changed and cannot be used: the proxy has kept its configuration for %s, and "+
-		"cannot start again", problem.File, n.age(problem.Since)), "correct the file").with(problem.Error)
+		"cannot start again", problem.File, n.age(problem.Since)), "correct the file").With(problem.Error)
 }
 
 // checkManifests checks that all manifests are served as they are.
@@ -41,5 +41,5 @@ func checkManifests(_ context.Context, n *node) Finding {
 	return fail(fmt.Sprintf("problems in %s (%d): objects are not served, or in an earlier version",
 		m.Dir, m.ProblemCount),
 		"correct the files, and validate them with nftproxy check; a change takes effect within a second").
-		with(details...)
+		With(details...)
 }

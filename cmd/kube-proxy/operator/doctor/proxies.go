@@ -85,7 +85,7 @@ func checkOtherProxies(_ context.Context, n *node) Finding {
 	}
 	return warn("another program serves Services, or has left its rules",
 		"disable its service proxy, or remove nftproxy from this cluster; if it was removed, restart the node").
-		with(found...)
+		With(found...)
 }
 
 // checkLeftovers checks for rules of other modes of kube-proxy.
@@ -94,7 +94,7 @@ func checkLeftovers(context.Context, *node) Finding {
 	switch {
 	case len(found) > 0:
 		return warn("rules of kube-proxy's mode iptables or ipvs can translate packets before nftproxy does",
-			"restart nftproxy, which removes them; if they return, another kube-proxy runs in that mode").with(found...)
+			"restart nftproxy, which removes them; if they return, another kube-proxy runs in that mode").With(found...)
 	case err != nil:
 		return unknown(err)
 	}

@@ -80,7 +80,7 @@ type routeCheck struct {
 	survey  *route.Survey
 	checked int
 	cut     bool // no endpoint of a node can be reached
-	causes  []route.Cause
+	causes  []ruleset.Reason
 	lines   []string
 
 	pods []netip.Prefix // by which the rules recognize pods
@@ -154,11 +154,11 @@ func describeNode(node *answer.NodeEndpoints) string {
 
 // causeOf returns why packets from this node, or from a client outside, do not
 // reach an endpoint.
-func (r *routeCheck) causeOf(endpoint netip.Addr, ofThisNode bool) (route.Cause, error) {
+func (r *routeCheck) causeOf(endpoint netip.Addr, ofThisNode bool) (ruleset.Reason, error) {
 	facts, err := r.survey.Facts(route.Packet{Destination: endpoint, OfNode: true})
 	cause := route.Decide(&facts)
 	if ofThisNode && cause.Code == "" && facts.There.Via.IsValid() {
-		cause = route.Cause{
+		cause = ruleset.Reason{
 			Code: ruleset.NoRoute,
 			Text: fmt.Sprintf("pod %s has no route of its own: packets leave this node through %s to %s", endpoint,
 				facts.There.Out, facts.There.Via),
@@ -171,11 +171,11 @@ func (r *routeCheck) causeOf(endpoint netip.Addr, ofThisNode bool) (route.Cause,
 	client := explain.Outside(nft.FamilyOf(endpoint))
 	in, err := r.survey.Interface(client)
 	if err != nil || in == "lo" { // no client outside can connect
-		return route.Cause{}, nil
+		return ruleset.Reason{}, nil
 	}
 	facts, err = r.survey.Facts(route.Packet{Source: client, Destination: endpoint, In: in})
 	if cause = route.Decide(&facts); cause.Code == ruleset.ForwardingOff { // the check ip-forward reports it
-		cause = route.Cause{}
+		cause = ruleset.Reason{}
 	}
 	return cause, err
 }
@@ -198,7 +198,7 @@ func (r *routeCheck) finding(nodes []answer.NodeEndpoints) Finding {
 	if r.cut {
 		finding = fail(reason, r.causes[0].Remedy)
 	}
-	return finding.with(sortedLines(r.lines)...)
+	return finding.With(sortedLines(r.lines)...)
 }
 
 // defaultFinding is the finding if only a default route leads to pods of other
@@ -211,7 +211,7 @@ func (r *routeCheck) defaultFinding() Finding {
 	if r.own > 0 {
 		finding = warn(fmt.Sprintf("%s, while %d have routes of their own", reason, r.own), remedy)
 	}
-	return finding.with(sortedLines(r.byDefault)...)
+	return finding.With(sortedLines(r.byDefault)...)
 }
 
 // dropsFromOutside returns why packets from clients outside that arrive on an

@@ -138,7 +138,7 @@ func checkSourceRanges(ctx context.Context, n *node) Finding {
 	return warn(fmt.Sprintf("%d Services have loadBalancerSourceRanges of one family only: all clients of the other "+
 		"family may use these LoadBalancer IPs", count),
 		"add ranges of the other family to loadBalancerSourceRanges; 0.0.0.0/0 or ::/0 allows all its clients").
-		with(details...)
+		With(details...)
 }
 
 // unrestrictedIPs returns the LoadBalancer IPs of a family without a range.

@@ -91,12 +91,12 @@ func (n *node) strictFinding(names []string) Finding {
 	switch {
 	case dropped > 0:
 		return warn(fmt.Sprintf("rp_filter dropped %d packets since this node started; it is strict on %s", dropped,
-			list(names, 5)), remedy+"; nftproxy trace shows which packets are dropped now").with(drops...)
+			list(names, 5)), remedy+"; nftproxy trace shows which packets are dropped now").With(drops...)
 	case reason != "":
-		return warn(reason+": packets whose answer would leave by another interface are dropped", remedy).with(drops...)
+		return warn(reason+": packets whose answer would leave by another interface are dropped", remedy).With(drops...)
 	case len(drops) > 0:
 		return info("strict rp_filter drops packets of clients outside that arrive on some interfaces; it has dropped "+
-			"none", remedy+", if such clients use these interfaces").with(drops...)
+			"none", remedy+", if such clients use these interfaces").With(drops...)
 	}
 	return info("strict rp_filter on "+list(names, 5)+": it has dropped no packet, and answers to clients outside "+
 		"leave by the interface on which their packets arrive", "")

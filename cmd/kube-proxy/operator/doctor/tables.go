@@ -58,7 +58,7 @@ func checkTable(_ context.Context, n *node) Finding {
 	if outages := n.outages(); len(outages) > 0 {
 		return fail("another program damages the table kube-proxy, and new connections can fail", "end the other "+
 			"program: a second service proxy, or a firewall that runs `nft flush ruleset`; the log of nftproxy "+
-			"names the process").with(outages...)
+			"names the process").With(outages...)
 	}
 	var present, absent []string
 	for _, f := range families() {
@@ -145,7 +145,7 @@ func checkFeatures(context.Context, *node) Finding {
 	}
 	return fail("the kernel refuses rules of nftproxy",
 		"load the modules nft_numgen, nft_fib_ipv4, nft_fib_ipv6, nft_reject_ipv4, nft_reject_ipv6, nft_ct, "+
-			"nft_chain_nat and nft_masq, or use a kernel that has them (CONFIG_NFT_*)").with(refused...)
+			"nft_chain_nat and nft_masq, or use a kernel that has them (CONFIG_NFT_*)").With(refused...)
 }
 
 // refusals returns what the kernel refuses of everything that the table of a

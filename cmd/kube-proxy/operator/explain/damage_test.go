@@ -52,8 +52,8 @@ func (n *node) notices() (found bool) {
 		case err != nil:
 			n.t.Logf("%s: %v", packet, err)
 			found = true
-		case got.Difference == nil && got.Answer != d.Result.Answer:
-			n.t.Errorf("%s: got %q and no difference, want %q", packet, got.Answer, d.Result.Answer)
+		case got.Difference == nil && got.Answer != n.wanted:
+			n.t.Errorf("%s: got %q and no difference, want %q", packet, got.Answer, n.wanted)
 		default:
 			found = found || got.Difference != nil
 		}

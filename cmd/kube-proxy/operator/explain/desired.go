@@ -1,9 +1,8 @@
 package explain
 
 import (
-	"cmp"
+	"fmt"
 	"math/big"
-	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -16,8 +15,8 @@ func (r *Result) Add(d *Desired) {
 		r.ServicePort = d.ServicePort
 	}
 	r.Frontend, r.Unused, r.Notes = d.Frontend, d.Unused, append(r.Notes, d.Notes...)
-	if r.Difference = compare(r.Walk, d.Result.Walk); r.Difference != nil {
-		r.Difference.Meaning = meaning(d.Pending)
+	if len(d.Outcomes) > 0 && !sameFates(r.Outcomes, d.Outcomes) {
+		r.Difference = &Difference{(&Result{Outcomes: d.Outcomes}).answer(), meaning(d.Pending)}
 		r.blameDamage(d)
 	}
 	if d.Forwarder != nil && r.Outcomes[0].Action == Pass {
@@ -29,7 +28,7 @@ func (r *Result) Add(d *Desired) {
 			*reason = d.HealthCheck
 		}
 	}
-	r.Answer = r.answer()
+	r.conclude()
 }
 
 // blameDamage replaces the reason NoService of a packet for a service port: the
@@ -40,19 +39,8 @@ func (r *Result) blameDamage(d *Desired) {
 	}
 	for i := range r.Outcomes {
 		if o := &r.Outcomes[i]; o.Reason.Code == ruleset.NoService {
-			o.Reason = NewReason(ruleset.Damaged, ruleset.Facts{ServicePort: d.ServicePort})
+			o.Reason = ruleset.Damaged.Reason(ruleset.Facts{ServicePort: d.ServicePort})
 		}
-	}
-}
-
-// Refine makes the reason more precise, if a lack of endpoints is it.
-func (r *Reason) Refine(lack *ruleset.Lack) {
-	switch {
-	case lack.Of == "" || r.Code != lack.Of:
-	case lack.Reason == lack.Of:
-		r.Text += ": " + lack.Short
-	default:
-		*r = Reason{lack.Reason, lack.Text}
 	}
 }
 
@@ -60,7 +48,8 @@ func meaning(pending string) string {
 	if pending != "" {
 		return "The proxy has not written its last changes: " + pending
 	}
-	return "Another program changed the table. The proxy restores single rows within minutes, everything else at once"
+	return "Another program changed the table, and nftproxy doctor names the rows. The proxy restores single rows " +
+		"within minutes, everything else at once"
 }
 
 // outcomes returns the fates of a connection to the forwarder.
@@ -77,7 +66,7 @@ func (f *Forwarder) outcomes() (all []Outcome) {
 		all = append(all, Outcome{
 			Action: ToEndpoint, Probability: big.NewRat(1, int64(len(f.Endpoints))), Endpoint: e, Affinity: f.Affinity,
 			Masqueraded: true,
-			Reason:      NewReason(ruleset.Localhost, ruleset.Facts{Masqueraded: true}),
+			Reason:      ruleset.Localhost.Reason(ruleset.Facts{Masqueraded: true}),
 		})
 	}
 	return all
@@ -96,59 +85,24 @@ func (r *Result) UsesAllEndpoints() bool {
 	return false
 }
 
-// compare returns the first difference between two walks, nil if there is none.
-func compare(kernel, desired []*Step) *Difference {
-	for i := range max(len(kernel), len(desired)) {
-		if i == len(kernel) || i == len(desired) || !kernel[i].sameRule(desired[i]) {
-			return compareRules(kernel[i:], desired[i:])
+// sameFates reports whether two walks end in the same way. Packets change the
+// clients with session affinity, so a difference there means nothing.
+func sameFates(kernel, desired []Outcome) bool {
+	fates := make(map[string]int)
+	for i, outcomes := range [][]Outcome{kernel, desired} {
+		for _, o := range outcomes {
+			if o.Affinity == "known" {
+				return true
+			}
+			fate := fmt.Sprint(o.Action, o.Probability, o.Endpoint, o.Masqueraded, o.RejectWith, o.Reason.Code,
+				o.Affinity)
+			fates[fate] += 1 - 2*i
 		}
-		d, same := compareLookups(kernel[i], desired[i])
-		if !same {
-			return d
+	}
+	for _, n := range fates {
+		if n != 0 {
+			return false
 		}
 	}
-	return nil
-}
-
-func (s *Step) sameRule(o *Step) bool { return s.Chain == o.Chain && s.Rule == o.Rule }
-
-// compareRules returns the difference between two walks whose first rules
-// differ. A rule that the other walk reaches later is not the one that differs,
-// unless both do: then the order differs.
-func compareRules(kernel, desired []*Step) *Difference {
-	inKernel, wanted := firstOf(kernel, desired), firstOf(desired, kernel)
-	if inKernel.Chain == "" && wanted.Chain == "" {
-		inKernel, wanted = *kernel[0], *desired[0]
-	}
-	return &Difference{Chain: cmp.Or(inKernel.Chain, wanted.Chain), Kernel: inKernel.Rule, Desired: wanted.Rule}
-}
-
-// firstOf returns the first rule of a walk, or a zero one if another walk has
-// it too.
-func firstOf(walk, other []*Step) (first Step) {
-	if len(walk) > 0 && !slices.ContainsFunc(other, walk[0].sameRule) {
-		first = *walk[0]
-	}
-	return first
-}
-
-// compareLookups returns the first difference between the rows that a rule
-// found. same reports whether there is none. Packets change the clients with
-// session affinity, so a difference there means nothing, and d is nil.
-func compareLookups(kernel, desired *Step) (d *Difference, same bool) {
-	for i := range min(len(kernel.Lookups), len(desired.Lookups)) {
-		inKernel, wanted := kernel.Lookups[i], desired.Lookups[i]
-		switch {
-		case inKernel == wanted:
-			continue
-		case ruleset.IsAffinitySet(wanted.Set):
-			return nil, false
-		case inKernel.Set != wanted.Set || inKernel.Key != wanted.Key:
-			return nil, false // the kernel changed during the walk
-		}
-		return &Difference{
-			Chain: kernel.Chain, Set: wanted.Set, Key: wanted.Key, Kernel: inKernel.Row, Desired: wanted.Row,
-		}, false
-	}
-	return nil, len(kernel.Lookups) == len(desired.Lookups)
+	return true
 }

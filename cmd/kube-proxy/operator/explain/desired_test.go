@@ -47,8 +47,8 @@ func TestForwarder(t *testing.T) {
 	var got strings.Builder
 	for _, f := range []*explain.Forwarder{
 		{Endpoints: endpoints}, {Endpoints: endpoints, Affinity: "new"}, {Endpoints: endpoints[:1], Affinity: "known"},
-		{Closed: explain.Reason{Code: ruleset.NoEndpoints, Text: "no endpoints"}},
-		{Closed: explain.Reason{Code: ruleset.Localhost, Text: "address already in use"}},
+		{Closed: ruleset.Reason{Code: ruleset.NoEndpoints, Text: "no endpoints"}},
+		{Closed: ruleset.Reason{Code: ruleset.Localhost, Text: "address already in use"}},
 	} {
 		r, err := n.ask("127.0.0.1:30090 tcp from 127.0.0.1", &explain.Desired{Forwarder: f})
 		must.NoError(t, err)
@@ -70,7 +70,7 @@ func TestAddDamaged(t *testing.T) {
 	tabletest.LoadNFT(t, "flush map ip kube-proxy service-classes")
 	for _, c := range []struct {
 		desired explain.Desired
-		want    ruleset.Reason
+		want    ruleset.Code
 	}{
 		{explain.Desired{ServicePort: "default/web:http"}, ruleset.Damaged},
 		{explain.Desired{ServicePort: "default/web:http", Pending: "the first sync"}, ruleset.NoService},

@@ -41,7 +41,7 @@ func Explain(table Table, host walk.Host, q Query) (*Result, error) {
 		r.add(f.outcome(&q), known)
 		r.ServicePort = cmp.Or(r.ServicePort, f.servicePort())
 	}
-	r.Answer = r.answer()
+	r.conclude()
 	return r, nil
 }
 

@@ -83,14 +83,14 @@ type judge struct {
 	table *table.Table
 	oracle.Cluster
 	connections int
-	seen        map[ruleset.Reason]int
+	seen        map[ruleset.Code]int
 }
 
 func newJudge(t *testing.T, f nft.Family, seed uint64) *judge {
 	t.Helper()
 	tabletest.NewNode(t)
 	j := &judge{
-		Random: tabletest.NewRandom(seed, 3, f), seen: make(map[ruleset.Reason]int),
+		Random: tabletest.NewRandom(seed, 3, f), seen: make(map[ruleset.Code]int),
 		host: host{slices.Concat(random.NodeAddrs(), random.SecondAddrs(), []netip.Addr{
 			// A program of this node listens at these addresses of a service
 			// CIDR.
@@ -149,7 +149,7 @@ func TestRandomClusters(t *testing.T) {
 		*clusters = 1
 	}
 	var mu sync.Mutex
-	seen, states, connections, began := make(map[ruleset.Reason]int), 0, 0, time.Now()
+	seen, states, connections, began := make(map[ruleset.Code]int), 0, 0, time.Now()
 	t.Run("clusters", func(t *testing.T) {
 		for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
 			for seed := *firstCluster; seed < *firstCluster+*clusters; seed++ {
@@ -171,7 +171,7 @@ func TestRandomClusters(t *testing.T) {
 	})
 	perMinute := float64(states) / time.Since(began).Minutes()
 	t.Logf("%d states, %d connections, %.0f states a minute", states, connections, perMinute)
-	for _, reason := range []ruleset.Reason{
+	for _, reason := range []ruleset.Code{
 		"", ruleset.NoEndpoints, ruleset.NoLocalEndpoints, ruleset.NoWeight, ruleset.UnknownPort,
 		ruleset.UnallocatedAddress, ruleset.SourceRange, ruleset.NoService, ruleset.Localhost,
 		ruleset.OutsideCluster, ruleset.MasqueradeAll, ruleset.ExternalPolicy, ruleset.FromNode, ruleset.Hairpin,

@@ -37,7 +37,9 @@ func (k *Kernel) AddOthers(r *Result, q Query) {
 	switch r.Stopped = len(stops); r.Stopped {
 	case 0:
 	case len(r.Outcomes):
-		r.Answer = fmt.Sprintf("%s; nftproxy alone: %s", summary(stops[0]), r.Answer)
+		stop := reasonOf(stops[0])
+		r.Answer = fmt.Sprintf("%s%s; nftproxy alone: %s", stop.Text, stop.CodeText(), r.Answer)
+		r.Remedy = stop.Remedy
 	default:
 		r.Answer += fmt.Sprintf("; other tables stop packets to %d of them", r.Stopped)
 	}
@@ -123,20 +125,19 @@ func (k *Kernel) local(addr netip.Addr) bool {
 	return typ == unix.RTN_LOCAL && err == nil
 }
 
-// summary describes an effect that ends the way of all packets.
-func summary(e node.Effect) string {
-	reason := Reason{Code: ruleset.OtherTable}
+// reasonOf returns an effect that ends the way of all packets as a reason.
+func reasonOf(e node.Effect) ruleset.Reason {
+	code, text := ruleset.OtherTable, e.Table+" drops the packet, or its answer"
 	if e.NetworkPolicy != "" {
-		reason.Code = ruleset.NetworkPolicy
+		code = ruleset.NetworkPolicy
 	}
-	text := e.Table + " drops the packet, or its answer"
 	switch e.Action {
 	case node.Translates:
 		text = e.Table + " translates the packet before nftproxy can"
 	case node.Untracks:
 		text = e.Table + " excludes the packet from connection tracking, so nftproxy does not translate it"
 	}
-	return text + reason.CodeText()
+	return code.With(text)
 }
 
 // others lists what other tables do.

@@ -74,6 +74,13 @@ func (r *Result) add(o Outcome, known map[Outcome]int) {
 	r.Outcomes = append(r.Outcomes, o)
 }
 
+// conclude sets the answer and the remedy.
+func (r *Result) conclude() {
+	if r.Answer, r.Remedy = r.answer(), ""; r.alike() && r.Outcomes[0].Action != ToEndpoint {
+		r.Remedy = r.Outcomes[0].Reason.Remedy
+	}
+}
+
 // Answer returns the outcome in one line, as the result of a packet that has no
 // other one.
 func (o Outcome) Answer() string { return (&Result{Outcomes: []Outcome{o}}).answer() }
@@ -151,7 +158,7 @@ func (f *fate) servicePort() (name string) {
 
 // refusal returns the reason why a path does not end at an endpoint. It follows
 // from the rule that ended the path and from the last row that it found.
-func (f *fate) refusal(q *Query) Reason {
+func (f *fate) refusal(q *Query) ruleset.Reason {
 	end := f.dispatched
 	if f.End.Action != walk.Accepted {
 		end = f.End
@@ -172,32 +179,32 @@ func (f *fate) refusal(q *Query) Reason {
 		if facts.ServicePort != "" && (r == ruleset.UnknownPort || r == ruleset.UnallocatedAddress) {
 			r = ruleset.Damaged
 		}
-		return NewReason(r, facts)
+		return r.Reason(facts)
 	}
 	switch {
 	case ruleset.RejectsOnLocalhost(facts.Chain):
-		return NewReason(ruleset.Localhost, facts)
+		return ruleset.Localhost.Reason(facts)
 	case facts.Chain != "":
-		return NewReason(ruleset.Unexplained, facts)
+		return ruleset.Unexplained.Reason(facts)
 	case q.Destination.Addr().IsLoopback():
-		return NewReason(ruleset.Localhost, facts)
+		return ruleset.Localhost.Reason(facts)
 	case facts.ServicePort != "":
-		return NewReason(ruleset.Damaged, facts)
+		return ruleset.Damaged.Reason(facts)
 	}
-	return NewReason(ruleset.NoService, facts)
+	return ruleset.NoService.Reason(facts)
 }
 
 // counted returns the reason for which a packet was counted before it was
 // rejected or dropped.
-func (f *fate) counted(end walk.Action) (r ruleset.Reason, ok bool) {
+func (f *fate) counted(end walk.Action) (r ruleset.Code, ok bool) {
 	r, ok = ruleset.RefusalOf(f.Counter)
 	return r, ok && (end == walk.Rejected && r.Rejects() || end == walk.Dropped && !r.Rejects())
 }
 
 // masquerade returns the reason why a path's packet is masqueraded. It follows
 // from the rule that marked the packet, or from the rule that masquerades it.
-func (f *fate) masquerade() Reason {
+func (f *fate) masquerade() ruleset.Reason {
 	by := cmp.Or(f.Marked, f.End.By)
 	code := cmp.Or(ruleset.MasqueradeBy(by.Chain, by.Rule.Comment), ruleset.Unexplained)
-	return NewReason(code, ruleset.Facts{Chain: by.Chain, Masqueraded: true})
+	return code.Reason(ruleset.Facts{Chain: by.Chain, Masqueraded: true})
 }

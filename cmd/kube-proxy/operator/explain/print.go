@@ -4,29 +4,39 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// Print writes the result for people: first the answer, then what explains it,
-// then the walk. Unless wide is set, it leaves out the rules that explain
-// nothing and all but the first endpoints.
+// Print writes the result for people: the answer, and what explains it. Unless
+// wide is set, it leaves out the walk and all but the first endpoints.
 func (r *Result) Print(w io.Writer, wide bool) {
 	p := printer{w, wide}
 	p.question(r)
 	fmt.Fprintf(p, "ANSWER  %s%s\n", r.Answer, r.code())
+	PrintRemedy(p, r.Remedy)
 	if len(r.Outcomes) > 1 {
 		p.outcomes(r)
 	}
+	p.unused(r)
 	p.ways(r)
 	p.others(r)
-	p.unused(r)
 	p.difference(r)
 	for _, note := range r.Notes {
 		fmt.Fprintf(p, "\nNOTE    %s.\n", note)
 	}
-	p.walk(r)
+	if wide {
+		p.walk(r)
+	}
+}
+
+// PrintRemedy prints a remedy, unless it is "".
+func PrintRemedy(w io.Writer, remedy string) {
+	if remedy != "" {
+		fmt.Fprintf(w, "REMEDY  %s\n", remedy)
+	}
 }
 
 // maxListed is the number of outcomes that are listed unless the output is
@@ -71,10 +81,11 @@ func (p printer) outcomes(r *Result) {
 func (p printer) unused(r *Result) {
 	p.list("\nUNUSED  ", len(r.Unused), func(i int) (name, text string) {
 		u := &r.Unused[i]
-		if text = u.Text; u.Node != "" {
-			text += " (" + u.Node + ")"
+		if at := slices.DeleteFunc([]string{u.Pod, u.Node}, func(s string) bool { return s == "" }); len(at) > 0 {
+			text = " (" + strings.Join(at, " on ") + ")"
 		}
-		return u.String(), text + Reason{Code: ruleset.Reason(u.Reason)}.CodeText()
+		text = u.Text + text
+		return u.String(), text + ruleset.Reason{Code: u.Reason}.CodeText()
 	})
 }
 
@@ -98,18 +109,10 @@ func (p printer) list(label string, n int, line func(i int) (name, text string))
 
 // difference describes the difference between the kernel and the proxy.
 func (p printer) difference(r *Result) {
-	d := r.Difference
-	if d == nil {
-		return
+	if d := r.Difference; d != nil {
+		fmt.Fprintf(p, "\nKERNEL  differs from the table that the proxy wants, which has: %s\n        %s.\n", d.Desired,
+			d.Meaning)
 	}
-	fmt.Fprintf(p, "\nKERNEL  differs from the table that the proxy wants, in chain %s", d.Chain)
-	none := "no such rule"
-	if d.Set != "" {
-		fmt.Fprintf(p, ", map or set %s", d.Set)
-		none = "no row " + d.Key
-	}
-	fmt.Fprintf(p, "\n        kernel: %s\n        proxy:  %s\n        %s.\n",
-		cmp.Or(d.Kernel, none), cmp.Or(d.Desired, none), d.Meaning)
 }
 
 // target returns the endpoint or the kind of the outcome.
@@ -120,11 +123,19 @@ func (o *Outcome) target() string {
 	return string(o.Action)
 }
 
+// walk lists the rules that the packet reached, each with a mark: - if it does
+// not match, + if it does, and ? if it matches by chance.
 func (p printer) walk(r *Result) {
-	shown := func(s *Step) bool { return p.wide || s.explains() }
-	PrintWalk(p, r.Walk, shown, func(s *Step) string { return s.Chain }, func(s *Step) {
-		fmt.Fprintf(p, "    %s%s\n", p.mark(s), s.Rule)
-		p.rows(s)
+	all := func(*Step) bool { return true }
+	PrintWalk(p, r.Walk, all, func(s *Step) string { return s.Chain }, func(s *Step) {
+		mark := "?"
+		if s.Matched.IsInt() {
+			mark = []string{"-", "+"}[s.Matched.Sign()]
+		}
+		fmt.Fprintf(p, "    %s %s\n", mark, s.Rule)
+		for _, l := range s.Lookups {
+			fmt.Fprintf(p, "        %s\n", cmp.Or(l.Row, "no row "+l.Key))
+		}
 	})
 }
 
@@ -144,48 +155,5 @@ func PrintWalk[S any](w io.Writer, steps []S, shown func(S) bool, chainOf func(S
 	}
 	if chain == "" {
 		fmt.Fprintln(w, "  no rule decides")
-	}
-}
-
-// explains reports whether a rule is part of the explanation: it matches, and
-// does more than to lead to the next chain.
-func (s *Step) explains() bool {
-	return s.Matched.Sign() > 0 && !strings.HasPrefix(s.Rule, "jump ") && !strings.HasPrefix(s.Rule, "goto ")
-}
-
-// mark returns the mark of a rule in wide output: - if it does not match, + if
-// it does, and ? if it matches by chance.
-func (p printer) mark(s *Step) string {
-	switch {
-	case !p.wide:
-		return ""
-	case s.Matched.Sign() == 0:
-		return "- "
-	case s.Matched.IsInt():
-		return "+ "
-	}
-	return "? "
-}
-
-// rows lists the rows that a rule found: the row of a class, and the row that
-// leads from the class to a chain. Several rows of one map are the endpoints of
-// the answer.
-func (p printer) rows(s *Step) {
-	found, sets := []string(nil), make(map[string]bool)
-	for _, l := range s.Lookups {
-		switch {
-		case l.Row != "":
-			found = append(found, l.Row)
-			sets[l.Set] = true
-		case p.wide:
-			found = append(found, "no row "+l.Key)
-		}
-	}
-	if len(found) > len(sets) && !p.wide {
-		fmt.Fprintf(p, "      %d rows\n", len(found))
-		return
-	}
-	for _, row := range found {
-		fmt.Fprintf(p, "      %s%s\n", strings.Repeat(" ", len(p.mark(s))), row)
 	}
 }

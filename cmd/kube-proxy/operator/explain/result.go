@@ -27,14 +27,16 @@ type Result struct {
 	Frontend string `json:"frontend,omitempty"`
 	// Answer is the fate in one line.
 	Answer string `json:"answer"`
+	// Remedy is what to do if the packet reaches no endpoint.
+	Remedy string `json:"remedy,omitempty"`
 	// Outcomes are the possible fates with their probabilities. The sum of
 	// these is 1.
 	Outcomes []Outcome `json:"outcomes"`
 	// Unused are the endpoints of the service port that the packet cannot
 	// reach. They are unknown if no running proxy was asked.
 	Unused []Unused `json:"unused,omitempty"`
-	// Difference is the first difference between the table in the kernel and
-	// the one that the proxy wants, nil if there is none or no proxy was asked.
+	// Difference is nil if the table that the proxy wants treats the packet
+	// like the one in the kernel, or if no proxy was asked.
 	Difference *Difference `json:"difference,omitempty"`
 	// Ways are the ways to the endpoints of the outcomes.
 	Ways []Way `json:"ways,omitempty"`
@@ -76,27 +78,7 @@ type Outcome struct {
 	// endpoint, "new" for one that it will lead there from now on.
 	Affinity string `json:"affinity,omitempty"`
 	// Reason is the reason for a refusal, or for masquerading.
-	Reason Reason `json:"reason,omitzero"`
-}
-
-// Reason is a reason in terms of Kubernetes.
-type Reason struct {
-	Code ruleset.Reason `json:"code"`
-	Text string         `json:"text"`
-}
-
-// NewReason returns a reason with its text, which mentions facts.
-func NewReason(code ruleset.Reason, facts ruleset.Facts) Reason {
-	return Reason{code, code.Text(facts)}
-}
-
-// CodeText returns the code as it follows a text that is printed, "" for a zero
-// Reason. docs/troubleshooting.md lists the codes.
-func (r Reason) CodeText() string {
-	if r.Code == "" {
-		return ""
-	}
-	return " [" + string(r.Code) + "]"
+	Reason ruleset.Reason `json:"reason,omitzero"`
 }
 
 // Step is a rule that a packet reached.
@@ -136,8 +118,8 @@ func stepsOf(f nft.Family, w *walk.Walk) (steps []*Step) {
 
 // Desired is what a running proxy knows about the fate of a packet.
 type Desired struct {
-	// Result is the walk through the table that the proxy wants.
-	Result *Result `json:"result"`
+	// Outcomes are the fates of the packet in the table that the proxy wants.
+	Outcomes []Outcome `json:"outcomes"`
 	// ServicePort is the namespace/name:port that owns the destination, ""
 	// if none does, and Frontend the kind of the destination.
 	ServicePort string `json:"servicePort,omitempty"`
@@ -148,7 +130,7 @@ type Desired struct {
 	Forwarder *Forwarder `json:"forwarder,omitempty"`
 	// HealthCheck is the reason why a packet to a health-check NodePort is not
 	// translated.
-	HealthCheck Reason `json:"healthCheck,omitzero"`
+	HealthCheck ruleset.Reason `json:"healthCheck,omitzero"`
 	// Lack is why the service port has no endpoint for the packet.
 	Lack ruleset.Lack `json:"lack,omitzero"`
 	// Pending is why the kernel may not have the table yet, "" if it should
@@ -162,8 +144,8 @@ type Desired struct {
 type Unused struct {
 	ruleset.EndpointPlace
 	// Reason identifies the reason, Text is for people.
-	Reason string `json:"reason"`
-	Text   string `json:"text"`
+	Reason ruleset.Code `json:"reason"`
+	Text   string       `json:"text"`
 }
 
 // Forwarder describes how the proxy itself serves a NodePort on localhost.
@@ -175,20 +157,13 @@ type Forwarder struct {
 	Affinity string `json:"affinity,omitempty"`
 	// Closed is the reason why the port is closed. It is zero if the port is
 	// open.
-	Closed Reason `json:"closed,omitzero"`
+	Closed ruleset.Reason `json:"closed,omitzero"`
 }
 
-// Difference is the first rule or row on the way of a packet that differs
-// between the kernel and the table that the proxy wants.
+// Difference is how the proxy wants the packet to be treated, if the kernel
+// treats it in another way.
 type Difference struct {
-	Chain string `json:"chain"`
-	// Set and Key identify a row. They are "" for a rule.
-	Set string `json:"set,omitempty"`
-	Key string `json:"key,omitempty"`
-	// Kernel and Desired are the rules or rows in nft syntax, "" if there is
-	// none.
-	Kernel  string `json:"kernel,omitempty"`
-	Desired string `json:"desired,omitempty"`
+	Desired string `json:"desired"` // the answer
 	// Meaning explains the difference, in sentences without the last period.
 	Meaning string `json:"meaning"`
 }

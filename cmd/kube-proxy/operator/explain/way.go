@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/route"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // Way is how the kernel sends packets to endpoints, or why it does not.
@@ -15,8 +16,8 @@ type Way struct {
 	Endpoints []netip.AddrPort `json:"endpoints"`
 	// Cause is zero if the packets and their answers arrive, as far as this
 	// node can know. Text is then the interface and the next hop.
-	Cause Reason `json:"cause,omitzero"`
-	Text  string `json:"text"`
+	Cause ruleset.Reason `json:"cause,omitzero"`
+	Text  string         `json:"text"`
 }
 
 // maxWays is the number of endpoints whose routes are looked up.
@@ -84,7 +85,7 @@ func (r *Result) Endpoints() (addrs []netip.AddrPort) {
 func (r *Result) addWay(endpoint netip.AddrPort, facts *route.Facts) {
 	way := Way{Endpoints: []netip.AddrPort{endpoint}, Text: facts.Way()}
 	if cause := route.Decide(facts); cause.Code != "" {
-		way.Cause, way.Text = Reason{cause.Code, cause.Text}, cause.Text
+		way.Cause, way.Text = cause, cause.Text
 	}
 	i := slices.IndexFunc(r.Ways, func(w Way) bool { return w.Text == way.Text })
 	if i < 0 {
@@ -108,6 +109,9 @@ func (p printer) ways(r *Result) {
 		if name = w.Endpoints[0].String(); len(w.Endpoints) > 1 {
 			name = fmt.Sprintf("%d endpoints", len(w.Endpoints))
 		}
-		return name, w.Text + w.Cause.CodeText()
+		if text = w.Text + w.Cause.CodeText(); w.Cause.Remedy != "" {
+			text += "; remedy: " + w.Cause.Remedy
+		}
+		return name, text
 	})
 }

@@ -83,17 +83,15 @@ const (
 	NeighbourFailed                     // it has not answered
 )
 
-// Cause is why a packet, or the answer to it, does not arrive. The zero Cause
-// means that the kernel sends both.
-type Cause struct {
-	Code ruleset.Reason
-	// Text is the cause as a sentence without a period, Remedy what to do.
-	Text, Remedy string
+// reason returns a reason with a remedy of its own.
+func reason(code ruleset.Code, text, remedy string) ruleset.Reason {
+	return ruleset.Reason{Code: code, Text: text, Remedy: remedy}
 }
 
 // Decide returns the one cause why a packet or the answer to it does not
-// arrive: the first one on the way of the packet.
-func Decide(f *Facts) Cause {
+// arrive: the first one on the way of the packet. It is zero if the kernel
+// sends both.
+func Decide(f *Facts) ruleset.Reason {
 	if c := f.There.cause("packets"); c.Code != "" {
 		return c
 	}
@@ -110,37 +108,37 @@ func Decide(f *Facts) Cause {
 }
 
 // cause returns why the kernel does not route packets of a leg.
-func (l *Leg) cause(what string) Cause {
+func (l *Leg) cause(what string) ruleset.Reason {
 	switch {
 	case !l.Destination.IsValid():
-		return Cause{}
+		return ruleset.Reason{}
 	case l.Unreachable != 0 && l.Refused != 0, l.Unreachable != 0 && l.In == "":
 		return l.unreachable()
 	case !l.Local && !l.OfNode && l.NotForwarding != "":
-		return Cause{ruleset.ForwardingOff,
+		return reason(ruleset.ForwardingOff,
 			fmt.Sprintf("%s is 0: this node does not forward %s to %s", l.NotForwarding, what, l.Destination),
-			"sysctl -w " + l.NotForwarding + "=1, and set it in /etc/sysctl.d"}
+			"sysctl -w "+l.NotForwarding+"=1, and set it in /etc/sysctl.d")
 	case l.In == "" || l.Refused == 0:
-		return Cause{}
+		return ruleset.Reason{}
 	case l.Filter != 0 && l.ToSource == "":
-		return Cause{ruleset.ReversePath,
+		return reason(ruleset.ReversePath,
 			fmt.Sprintf("%s, with rp_filter %d, drops %s from %s, because this node has no route to this source", l.In,
-				l.Filter, what, l.Source), "add a route to " + l.Source.String()}
+				l.Filter, what, l.Source), "add a route to "+l.Source.String())
 	case l.Filter == Strict && l.ToSource != l.In:
-		return Cause{ruleset.ReversePath,
+		return reason(ruleset.ReversePath,
 			fmt.Sprintf("%s has a strict rp_filter (%s is 1) and drops %s from %s, because the route to this source "+
 				"leads through %s", l.In, l.FilterSetting, what, l.Source, l.ToSource),
 			fmt.Sprintf("sysctl -w %s=2 (loose), and set it in /etc/sysctl.d, or make the route to the source lead "+
-				"through %s", l.FilterSetting, l.In)}
+				"through %s", l.FilterSetting, l.In))
 	case l.SourceIsLocal:
-		return Cause{ruleset.MartianSource, fmt.Sprintf("%s are not accepted on %s: their source %s is an address of "+
-			"this node", what, l.In, l.Source), "find the host that uses the address, or the rule that sets it"}
+		return reason(ruleset.MartianSource, fmt.Sprintf("%s are not accepted on %s: their source %s is an address of "+
+			"this node", what, l.In, l.Source), "find the host that uses the address, or the rule that sets it")
 	}
-	return Cause{ruleset.RouteRefused,
+	return reason(ruleset.RouteRefused,
 		fmt.Sprintf("the kernel does not route %s from %s to %s that arrive on %s: %v", what, l.Source, l.Destination,
 			l.In, l.Refused),
 		fmt.Sprintf("look at the rules of routing (ip rule) and at ip route get %s from %s iif %s", l.Destination,
-			l.Source, l.In)}
+			l.Source, l.In))
 }
 
 // routeTypes are the types of routes that refuse packets, by their error
@@ -150,17 +148,17 @@ var routeTypes = map[unix.Errno]string{
 }
 
 // unreachable is the cause of a leg whose destination has no route.
-func (l *Leg) unreachable() Cause {
+func (l *Leg) unreachable() ruleset.Reason {
 	if typ, ok := routeTypes[l.Unreachable]; ok {
-		return Cause{ruleset.RouteForbids, fmt.Sprintf("the route to %s is of type %s", l.Destination, typ),
-			fmt.Sprintf("find who added it: ip route show table all type %s", typ)}
+		return reason(ruleset.RouteForbids, fmt.Sprintf("the route to %s is of type %s", l.Destination, typ),
+			fmt.Sprintf("find who added it: ip route show table all type %s", typ))
 	}
-	return Cause{ruleset.NoRoute, fmt.Sprintf("this node has no route to %s", l.Destination),
-		"look at the network plugin of this node, which should add the route"}
+	return reason(ruleset.NoRoute, fmt.Sprintf("this node has no route to %s", l.Destination),
+		"look at the network plugin of this node, which should add the route")
 }
 
 // hop returns why the packet does not arrive at the next hop.
-func (f *Facts) hop() Cause {
+func (f *Facts) hop() ruleset.Reason {
 	l := &f.There
 	what := fmt.Sprintf("%s on %s", l.Destination, l.Out)
 	if l.Via.IsValid() {
@@ -172,13 +170,13 @@ func (f *Facts) hop() Cause {
 	}
 	switch {
 	case f.NoCarrier:
-		return Cause{ruleset.NoCarrier, fmt.Sprintf("interface %s, which leads to %s, has no carrier", l.Out,
-			l.Destination), "ip link show " + l.Out + ": its other end is down or gone"}
+		return reason(ruleset.NoCarrier, fmt.Sprintf("interface %s, which leads to %s, has no carrier", l.Out,
+			l.Destination), "ip link show "+l.Out+": its other end is down or gone")
 	case f.Neighbour == NeighbourFailed, f.Neighbour == NeighbourResolving:
-		return Cause{ruleset.SilentNeighbour, fmt.Sprintf("%s does not answer %s", what, protocol),
-			"find out whether the pod or node still runs: its endpoints should not be ready"}
+		return reason(ruleset.SilentNeighbour, fmt.Sprintf("%s does not answer %s", what, protocol),
+			"find out whether the pod or node still runs: its endpoints should not be ready")
 	}
-	return Cause{}
+	return ruleset.Reason{}
 }
 
 // Way describes the way of a packet that has no cause to fail.

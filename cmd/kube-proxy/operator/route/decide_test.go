@@ -35,7 +35,7 @@ func unreachable(l *route.Leg, err unix.Errno) { l.Refused, l.Unreachable = err,
 func TestDecide(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(f *route.Facts)
-		code   ruleset.Reason
+		code   ruleset.Code
 		text   string
 	}{
 		"healthy": {func(*route.Facts) {}, "", ""},

@@ -22,6 +22,14 @@ type Question[Q, A any] struct {
 	Parse  func(url.Values) (Q, error)
 }
 
+// Plain returns a question without parameters.
+func Plain[A any](path string) Question[struct{}, A] {
+	return Question[struct{}, A]{
+		Path: path, Format: func(struct{}) url.Values { return nil },
+		Parse: func(url.Values) (query struct{}, err error) { return query, nil },
+	}
+}
+
 // Answer answers a query. It calls yield for each value of the answer, and
 // returns its error. An error after some values means that the answer is not
 // complete.

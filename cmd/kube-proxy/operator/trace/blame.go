@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -20,7 +19,7 @@ const (
 
 // evidence is what can have lost a packet, as the kernel is now.
 type evidence struct {
-	route     explain.Reason // of the packet on its way to an endpoint
+	route     ruleset.Reason // of the packet on its way to an endpoint
 	full      bool           // connection tracking
 	legacy    bool           // there are rules of legacy iptables
 	ipsec     bool           // there are IPsec policies
@@ -29,11 +28,13 @@ type evidence struct {
 
 // blame returns the one cause for the loss of a packet that the evidence
 // supports best.
-func (e *evidence) blame(lost stage) explain.Reason {
+func (e *evidence) blame(lost stage) ruleset.Reason {
 	routed := lost == atRouting || lost == beforeRouting && e.route.Code != ""
 	switch {
 	case routed && e.route.Code != "":
-		return explain.Reason{Code: e.route.Code, Text: e.way() + ": " + e.route.Text}
+		r := e.route
+		r.Text = e.way() + ": " + r.Text
+		return r
 	case e.full && lost != atRouting:
 		return e.reason(lost, ruleset.ConntrackFull, "connection tracking is full")
 	case e.legacy && lost != atRouting:
@@ -49,12 +50,12 @@ func (e *evidence) blame(lost stage) explain.Reason {
 		"and drivers can drop packets, too")
 }
 
-func (e *evidence) reason(lost stage, code ruleset.Reason, text string) explain.Reason {
+func (e *evidence) reason(lost stage, code ruleset.Code, text string) ruleset.Reason {
 	where := map[stage]string{
 		beforeRules: "before the proxy's rules", beforeRouting: "after the proxy's rules",
 		atRouting: e.way(), afterRouting: "after routing, " + e.way(),
 	}
-	return explain.Reason{Code: code, Text: where[lost] + ": " + text}
+	return code.With(where[lost] + ": " + text)
 }
 
 // way describes the way to the endpoint. Several are those of which the packet

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -12,11 +11,11 @@ import (
 func TestBlame(t *testing.T) {
 	all := func() evidence {
 		return evidence{
-			route: explain.Reason{Code: ruleset.NoRoute, Text: "no route"}, full: true, legacy: true, ipsec: true,
+			route: ruleset.Reason{Code: ruleset.NoRoute, Text: "no route"}, full: true, legacy: true, ipsec: true,
 			endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.244.1.2:80")},
 		}
 	}
-	type stages [5]ruleset.Reason // by stage
+	type stages [5]ruleset.Code // by stage
 	for name, tt := range map[string]struct {
 		change func(e *evidence)
 		want   stages
@@ -25,11 +24,11 @@ func TestBlame(t *testing.T) {
 			beforeRules: ruleset.ConntrackFull, beforeRouting: ruleset.NoRoute, atRouting: ruleset.NoRoute,
 			afterRouting: ruleset.ConntrackFull,
 		}},
-		"a route": {func(e *evidence) { e.route = explain.Reason{} }, stages{
+		"a route": {func(e *evidence) { e.route = ruleset.Reason{} }, stages{
 			beforeRules: ruleset.ConntrackFull, beforeRouting: ruleset.ConntrackFull,
 			atRouting: ruleset.NotReported, afterRouting: ruleset.ConntrackFull,
 		}},
-		"a route and space": {func(e *evidence) { e.route, e.full = explain.Reason{}, false }, stages{
+		"a route and space": {func(e *evidence) { e.route, e.full = ruleset.Reason{}, false }, stages{
 			beforeRules: ruleset.LegacyRules, beforeRouting: ruleset.LegacyRules, atRouting: ruleset.NotReported,
 			afterRouting: ruleset.LegacyRules,
 		}},

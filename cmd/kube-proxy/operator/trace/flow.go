@@ -27,7 +27,7 @@ type Reply struct {
 	// From is the source of an ICMP error.
 	From netip.Addr `json:"from,omitzero"`
 	// Reason has the code Unanswered if nothing came back.
-	Reason explain.Reason `json:"reason,omitzero"`
+	Reason ruleset.Reason `json:"reason,omitzero"`
 }
 
 // ReplyKind is the kind of a Reply.
@@ -126,7 +126,7 @@ func (f *flow) end(kind ReplyKind, now time.Time) *Packet {
 	f.packet = nil
 	k.Reply = &Reply{Kind: kind, Seconds: now.Sub(f.began).Seconds(), Packets: f.sent, Tried: f.tried}
 	if kind == Nothing {
-		k.Reply.Reason = explain.NewReason(ruleset.Unanswered, ruleset.Facts{})
+		k.Reply.Reason = ruleset.Unanswered.Reason(ruleset.Facts{})
 	}
 	return k
 }

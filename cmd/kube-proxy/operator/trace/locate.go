@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/xtables"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // locate finds the cause for the loss of a packet, or why one that passed all
@@ -72,12 +73,11 @@ func (e *evidence) try(kernel *explain.Kernel, q route.Packet) {
 }
 
 // routeCause returns why a packet or the answer to it does not arrive.
-func routeCause(kernel *explain.Kernel, q route.Packet, endpoint netip.AddrPort) explain.Reason {
+func routeCause(kernel *explain.Kernel, q route.Packet, endpoint netip.AddrPort) ruleset.Reason {
 	q.Destination = endpoint.Addr()
 	facts, err := route.NewSurvey(kernel.Routes, "/").Facts(q)
 	if err != nil {
-		return explain.Reason{}
+		return ruleset.Reason{}
 	}
-	cause := route.Decide(&facts)
-	return explain.Reason{Code: cause.Code, Text: cause.Text}
+	return route.Decide(&facts)
 }

@@ -66,14 +66,13 @@ func (k *Packet) arrive(p *passage, translated bool) {
 	case k.Endpoint.IsValid() && (translated || k.Repeated):
 		k.Action = explain.ToEndpoint
 	case k.Endpoint.IsValid():
-		k.Reason = explain.NewReason(ruleset.OtherTable,
-			ruleset.Facts{Trace: "another program translates the packet to " + k.Endpoint.String()})
+		k.Reason = ruleset.OtherTable.With("another program translates the packet to " + k.Endpoint.String())
 		k.Endpoint = netip.AddrPort{}
 	case k.Repeated:
-		k.Reason = explain.NewReason(ruleset.Untranslated, ruleset.Facts{})
+		k.Reason = ruleset.Untranslated.Reason(ruleset.Facts{})
 	}
 	if k.Repeated && k.Action == explain.ToEndpoint {
-		k.Reason = explain.NewReason(ruleset.Unanswered, ruleset.Facts{})
+		k.Reason = ruleset.Unanswered.Reason(ruleset.Facts{})
 	}
 }
 
@@ -82,7 +81,7 @@ func (k *Packet) arrive(p *passage, translated bool) {
 func (k *Packet) atEndpoint(servicePort string) {
 	k.AtEndpoint, k.ServicePort, k.Repeated = true, servicePort, false
 	if k.Action == explain.Pass {
-		k.Action, k.Endpoint, k.Reason = explain.ToEndpoint, k.Destination, explain.Reason{}
+		k.Action, k.Endpoint, k.Reason = explain.ToEndpoint, k.Destination, ruleset.Reason{}
 	}
 }
 
@@ -103,12 +102,12 @@ func (k *Packet) stop(e notify.TraceEvent, rejectWith string) {
 
 // byOthers is the reason of a packet that a rule or policy of another table
 // stopped, which is the last step.
-func (k *Packet) byOthers() explain.Reason {
+func (k *Packet) byOthers() ruleset.Reason {
 	s, text := k.Steps[len(k.Steps)-1], k.lastStep()
 	if name, ok := node.PolicyOf(s.Table, s.Chain, s.Rule); ok {
-		return explain.NewReason(ruleset.NetworkPolicy, ruleset.Facts{Trace: text + "; it looks like " + name})
+		return ruleset.NetworkPolicy.Reason(ruleset.Facts{Trace: text + "; it looks like " + name})
 	}
-	return explain.NewReason(ruleset.OtherTable, ruleset.Facts{Trace: text})
+	return ruleset.OtherTable.Reason(ruleset.Facts{Trace: text})
 }
 
 // lastStep describes the last rule or policy, of another table.
@@ -157,7 +156,7 @@ func (k *Packet) explained(r *explain.Result) {
 		}
 	}
 	k.Explain = r.Answer
-	k.Reason = explain.NewReason(ruleset.Unexplained, ruleset.Facts{Chain: k.lastChain()})
+	k.Reason = ruleset.Unexplained.Reason(ruleset.Facts{Chain: k.lastChain()})
 }
 
 // untracked names the rule that excludes a packet from connection tracking, if
@@ -165,7 +164,7 @@ func (k *Packet) explained(r *explain.Result) {
 func (k *Packet) untracked(effects []node.Effect) {
 	isRule := func(e node.Effect) bool { return e.Action == node.Untracks && e.Certain }
 	if i := slices.IndexFunc(effects, isRule); i >= 0 {
-		k.Reason = explain.NewReason(ruleset.OtherTable, ruleset.Facts{Trace: effects[i].String()})
+		k.Reason = ruleset.OtherTable.Reason(ruleset.Facts{Trace: effects[i].String()})
 	}
 }
 
@@ -179,7 +178,7 @@ func (k *Packet) Query() explain.Query {
 // Lacks reports whether the packet was refused because the Service has no
 // endpoint for it. Refine then makes the reason more precise.
 func (k *Packet) Lacks() bool {
-	return slices.Contains([]ruleset.Reason{ruleset.NoEndpoints, ruleset.NoLocalEndpoints, ruleset.NoWeight},
+	return slices.Contains([]ruleset.Code{ruleset.NoEndpoints, ruleset.NoLocalEndpoints, ruleset.NoWeight},
 		k.Reason.Code)
 }
 

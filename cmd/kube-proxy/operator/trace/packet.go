@@ -42,10 +42,10 @@ type Packet struct {
 	// the client connected to the endpoint itself.
 	AtEndpoint bool           `json:"atEndpoint,omitempty"`
 	RejectWith string         `json:"rejectWith,omitempty"`
-	Reason     explain.Reason `json:"reason,omitzero"`
+	Reason     ruleset.Reason `json:"reason,omitzero"`
 	// Route is the cause why a packet that passed all chains, or the answer to
 	// it, does not arrive. It is zero if this node knows none.
-	Route explain.Reason `json:"route,omitzero"`
+	Route ruleset.Reason `json:"route,omitzero"`
 	// Final describes the packet when it left the chains, nil if it did not.
 	Final *Final `json:"final,omitempty"`
 	// Reply is what came back for a TCP packet that was sent to an endpoint.
@@ -105,8 +105,12 @@ func (k *Packet) Print(w io.Writer, wide bool) {
 		fmt.Fprintf(w, " → %s", k.ServicePort)
 	}
 	fmt.Fprintf(w, "\n\nANSWER  %s%s\n", k.Answer, k.Reason.CodeText())
+	if k.Action != explain.ToEndpoint {
+		explain.PrintRemedy(w, k.Reason.Remedy)
+	}
 	if k.Route.Code != "" {
 		fmt.Fprintf(w, "ROUTE   %s%s\n", k.Route.Text, k.Route.CodeText())
+		explain.PrintRemedy(w, k.Route.Remedy)
 	}
 	for _, e := range k.Ejected {
 		fmt.Fprintf(w, "UNUSED  %s  %s\n", e.Endpoint, e)

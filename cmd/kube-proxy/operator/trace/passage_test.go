@@ -103,8 +103,8 @@ func ruleOf(e notify.TraceEvent) explain.ChainRule {
 
 // prediction returns what package explain predicts for the packets.
 func prediction() *explain.Result {
-	reason := func(code ruleset.Reason) explain.Reason {
-		return explain.Reason{Code: code, Text: "of " + string(code)}
+	reason := func(code ruleset.Code) ruleset.Reason {
+		return ruleset.Reason{Code: code, Text: "of " + string(code)}
 	}
 	endpoint := netip.MustParseAddrPort("10.244.2.5:8080")
 	return &explain.Result{
