@@ -15,6 +15,9 @@ type Ejection struct {
 	// Until is the time of the probe that can prolong the ejection. It is zero
 	// for an endpoint that is unhealthy.
 	Until time.Time `json:"until,omitzero"`
+	// OnTrial reports whether the endpoint gets connections again although it
+	// answered no probe. It counts as one that does not answer.
+	OnTrial bool `json:"onTrial,omitempty"`
 	// Attempts is the number of attempts of clients that the endpoint did not
 	// answer, Clients the number of their addresses, Probes the number of
 	// probes of this node that it did not answer.

@@ -108,7 +108,9 @@ type record struct {
 	// of rests in a row.
 	restUntil, strangersUntil time.Time
 	rests                     int
-	// trialUntil is the end of the trial, zero before the first one.
+	// isTried reports whether the endpoint is on trial, in phase onTrial or lost.
+	// trialUntil is the end of the trial.
+	isTried    bool
 	trialUntil time.Time
 }
 
@@ -181,7 +183,7 @@ func (d *Detector) record(p *port, e Endpoint) *record {
 }
 
 func (d *Detector) forget(r *record) {
-	if r.isEjected() {
+	if r.isListed() {
 		d.changed[r.Port] = struct{}{}
 	}
 	delete(r.port.records, r.Addr)
@@ -225,12 +227,14 @@ func (r *record) ignores(now time.Time, client netip.Addr) bool {
 
 // clear records that a suspect is alive, or that its state cannot be told.
 func (d *Detector) clear(now time.Time, r *record) {
+	d.endTrial(r)
 	r.restUntil = r.rest(now)
 	r.phase, r.tries = watched, nil
 }
 
 // clearStrangers records that the tries of a suspect are no evidence.
 func (d *Detector) clearStrangers(now time.Time, r *record) {
+	d.endTrial(r)
 	r.strangersUntil, r.phase = r.rest(now), watched
 	r.tries = slices.DeleteFunc(r.tries, func(t try) bool { return !r.knows(t.client.Addr()) })
 }
@@ -246,7 +250,7 @@ func (r *record) rest(now time.Time) time.Time {
 }
 
 func (d *Detector) eject(now time.Time, r *record) {
-	r.phase, r.applied = ejected, false
+	r.phase, r.applied, r.isTried = ejected, r.isTried, false
 	r.ejection = cluster.Ejection{
 		Endpoint: r.Addr, Since: now, Attempts: d.evidence(now, r), Clients: clientsOf(r.evident(now)),
 		Probes: r.ejection.Probes,
@@ -266,10 +270,21 @@ func (d *Detector) eject(now time.Time, r *record) {
 // putOnTrial ends an ejection whose endpoint has not answered the last probe.
 // Its clients show whether it is dead: a network policy may drop the probes.
 func (d *Detector) putOnTrial(now time.Time, r *record) {
-	r.phase, r.tries, r.heard = onTrial, nil, time.Time{}
+	r.phase, r.isTried, r.tries, r.heard = onTrial, true, nil, time.Time{}
 	r.trialUntil, r.decay = now.Add(trialTime), now.Add(baseTime)
 	d.changed[r.Port] = struct{}{}
 }
+
+// endTrial ends the trial of an endpoint that is on trial.
+func (d *Detector) endTrial(r *record) {
+	if r.isTried {
+		r.isTried = false
+		d.changed[r.Port] = struct{}{}
+	}
+}
+
+// isListed reports whether an endpoint is ejected or on trial.
+func (r *record) isListed() bool { return r.isEjected() || r.isTried }
 
 // isEjected reports whether an endpoint is ejected.
 func (r *record) isEjected() bool { return r.phase == ejected || r.phase == returning }
@@ -310,7 +325,7 @@ func (d *Detector) SetTargets(p Port, t Targets, ejections []netip.AddrPort) {
 	}
 	known.targets = t
 	for _, r := range known.records {
-		if !t.canLose(r.Addr) || r.isEjected() && r.applied && !contains(ejections, r.Addr) {
+		if !t.canLose(r.Addr) || r.isListed() && r.applied && !contains(ejections, r.Addr) {
 			d.forget(r)
 		}
 	}
@@ -348,31 +363,34 @@ func (d *Detector) Changed() []Port { return slices.SortedFunc(maps.Keys(d.chang
 // Applied records that a table has the Ejections of a service port.
 func (d *Detector) Applied(key Port) {
 	delete(d.changed, key)
-	for r := range d.ejected(key) {
+	for r := range d.listed(key) {
 		r.applied = true
 	}
 }
 
-// ejected returns the records of the ejected endpoints of a service port.
-func (d *Detector) ejected(key Port) iter.Seq[*record] {
+// listed returns the records of the endpoints of a service port that are ejected
+// or on trial.
+func (d *Detector) listed(key Port) iter.Seq[*record] {
 	return func(yield func(*record) bool) {
 		p := d.ports[key]
 		if p == nil {
 			return
 		}
 		for _, r := range p.records {
-			if r.isEjected() && !yield(r) {
+			if r.isListed() && !yield(r) {
 				return
 			}
 		}
 	}
 }
 
-// Ejections returns the ejected endpoints of a service port, and those of them
-// whose ejection is not Applied, both sorted.
+// Ejections returns the endpoints of a service port that are ejected or on
+// trial, and those of them whose ejection is not Applied, both sorted.
 func (d *Detector) Ejections(key Port) (all []cluster.Ejection, begun []netip.AddrPort) {
-	for r := range d.ejected(key) {
-		all = append(all, r.ejection)
+	for r := range d.listed(key) {
+		ejection := r.ejection
+		ejection.OnTrial = r.isTried
+		all = append(all, ejection)
 		if !r.applied {
 			begun = append(begun, r.Addr)
 		}

@@ -102,6 +102,7 @@ func (d *Detector) waiting(now time.Time, wake func(time.Time), walk *time.Time)
 			case r.phase == lost && now.Before(d.observed(r)):
 				wake(d.observed(r))
 			case r.phase == onTrial && !now.Before(r.trialUntil):
+				d.endTrial(r)
 				r.phase = watched
 			case r.phase == onTrial:
 				if wake(r.trialUntil); !d.last.After(r.looked) {

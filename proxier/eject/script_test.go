@@ -303,7 +303,7 @@ func (s *story) tick() {
 		if s.busy {
 			break
 		}
-		all, _ := s.d.Ejections(p)
+		all := s.current(p)
 		s.note("ejected of %s/%s: %s", p.Service.Namespace, p.Service.Name, addrs(all))
 		s.d.Applied(p)
 	}
@@ -330,6 +330,12 @@ func (s *story) note(format string, args ...any) {
 	s.log = append(s.log, fmt.Sprintf("%.2f %s\n", at, line))
 }
 
+// current returns the endpoints that are ejected, without those on trial.
+func (s *story) current(p Port) []cluster.Ejection {
+	all, _ := s.d.Ejections(p)
+	return slices.DeleteFunc(all, func(e cluster.Ejection) bool { return e.OnTrial })
+}
+
 func name(e Endpoint) string {
 	return fmt.Sprintf("%s/%s %v", e.Service.Namespace, e.Service.Name, e.Addr)
 }
@@ -351,8 +357,7 @@ func (s *story) takeLog(*script.Script, []string) (string, error) {
 func (s *story) ejected(*script.Script, []string) (string, error) {
 	var lines []string
 	for p := range s.targets {
-		all, _ := s.d.Ejections(p)
-		for _, e := range all {
+		for _, e := range s.current(p) {
 			lines = append(lines, fmt.Sprintf("%s/%s %v since %gs until %gs: %s\n", p.Service.Namespace,
 				p.Service.Name, e.Endpoint, e.Since.Sub(s.start).Seconds(), e.Until.Sub(s.start).Seconds(), e.Why()))
 		}

@@ -258,7 +258,7 @@ func (e *Ejector) apply(ctx context.Context) {
 			continue
 		}
 		e.detector.Applied(p)
-		if changed && len(begun) > 0 {
+		if changed && slices.ContainsFunc(all, func(e cluster.Ejection) bool { return !e.OnTrial }) {
 			e.cleanAt = time.Now().Add(cleanDelay)
 		}
 	}

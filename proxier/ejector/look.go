@@ -108,7 +108,9 @@ func (e *Ejector) clean(ctx context.Context) {
 	for _, p := range e.ports {
 		all, _ := e.detector.Ejections(p)
 		for _, ejection := range all {
-			endpoints[ejection.Endpoint] = struct{}{}
+			if !ejection.OnTrial {
+				endpoints[ejection.Endpoint] = struct{}{}
+			}
 		}
 	}
 	ejected := func(frontend, endpoint netip.AddrPort) bool {

@@ -23,7 +23,7 @@ type ejectionEvents struct {
 	node   string
 	events cluster.EventRecorder
 	total  prometheus.Counter
-	// ejected are the endpoints that the rules avoid, sorted. open is why the
+	// ejected are the endpoints that the rules avoid, and those on trial. open is why the
 	// rules of service ports use endpoints that are ejected.
 	ejected map[portKey][]netip.AddrPort
 	open    map[portKey]string
@@ -57,7 +57,7 @@ func (e *ejectionEvents) committed(c *table.Commit) {
 func (e *ejectionEvents) compare(key portKey, plan *ruleset.Plan) {
 	before, open := e.ejected[key], e.whyOpen(plan)
 	all := plan.Ejected.All()
-	if len(before)+len(all) == 0 && open == e.open[key] {
+	if len(before) == 0 && plan.Ejected == nil && open == e.open[key] {
 		return
 	}
 	now := make([]netip.AddrPort, 0, len(all))
@@ -67,6 +67,9 @@ func (e *ejectionEvents) compare(key portKey, plan *ruleset.Plan) {
 		if !slices.Contains(before, one.Endpoint) {
 			begun = append(begun, one)
 		}
+	}
+	if plan.Ejected != nil { // their ejections have not ended
+		now = append(now, plan.Ejected.OnTrial...)
 	}
 	forCluster, forLocal := plan.Usable()
 	ended := slices.DeleteFunc(slices.Clone(before), func(a netip.AddrPort) bool {

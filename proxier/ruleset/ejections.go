@@ -11,6 +11,8 @@ import (
 type Ejected struct {
 	// Cluster and Local would be among the targets of these names.
 	Cluster, Local []cluster.Ejection
+	// OnTrial are endpoints that are used although they answered no probe.
+	OnTrial []netip.AddrPort
 	// Open reports whether a list uses its ejected endpoints, because they are
 	// more than half of it.
 	Open bool
@@ -88,14 +90,15 @@ func (p *Plan) IsUsable(at netip.AddrPort) bool {
 type selected struct {
 	targets []Target
 	ejected []cluster.Ejection
+	onTrial []netip.AddrPort
 	// open and noneHealthy are those of Ejected.
 	open, noneHealthy bool
 }
 
 // withoutEjected returns the targets that are used. First those leave that are
 // unhealthy: if all are, the last ones stay. Then those leave that do not
-// answer clients: if they are more than cluster.MaxEjected, all stay, and open
-// reports whether there is more than one.
+// answer clients, except those on trial: if they are more than cluster.MaxEjected, all
+// stay, and open reports whether there is more than one.
 func (in *PlanInput) withoutEjected(all []Target) selected {
 	s := selected{targets: all}
 	if len(in.Ejections) == 0 {
@@ -110,7 +113,12 @@ func (in *PlanInput) withoutEjected(all []Target) selected {
 	if len(silent) > cluster.MaxEjected(usable) {
 		s.open, silent = usable > 1, nil
 	}
-	s.leaveOut(silent)
+	s.leaveOut(slices.DeleteFunc(silent, func(e cluster.Ejection) bool {
+		if e.OnTrial {
+			s.onTrial = append(s.onTrial, e.Endpoint)
+		}
+		return e.OnTrial
+	}))
 	return s
 }
 
@@ -166,9 +174,10 @@ func (s *selected) leaveOut(ejections []cluster.Ejection) {
 func (p *Plan) eject(in *PlanInput, forCluster, forLocal []Target) (leftCluster, leftLocal []Target) {
 	c, l := in.withoutEjected(forCluster), in.withoutEjected(forLocal)
 	e := Ejected{
-		Cluster: c.ejected, Local: l.ejected, Open: c.open || l.open, NoneHealthy: c.noneHealthy || l.noneHealthy,
+		Cluster: c.ejected, Local: l.ejected, OnTrial: append(c.onTrial, l.onTrial...),
+		Open: c.open || l.open, NoneHealthy: c.noneHealthy || l.noneHealthy,
 	}
-	if e.Open || e.NoneHealthy || len(e.Cluster)+len(e.Local) > 0 {
+	if e.Open || e.NoneHealthy || len(e.Cluster)+len(e.Local)+len(e.OnTrial) > 0 {
 		p.Ejected = &e
 	}
 	return c.targets, l.targets

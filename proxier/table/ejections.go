@@ -181,7 +181,7 @@ func (d *desired) setEjections(p *portState, all []cluster.Ejection) (changed bo
 	} else {
 		d.ejections[p] = all
 	}
-	same := func(a, b cluster.Ejection) bool { return a.Compare(b) == 0 }
+	same := func(a, b cluster.Ejection) bool { return a.Compare(b) == 0 && a.OnTrial == b.OnTrial }
 	if slices.EqualFunc(before, all, same) {
 		return false
 	}

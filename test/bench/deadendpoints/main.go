@@ -72,6 +72,7 @@ type bench struct {
 	// See quiet.
 	idle, settle                   time.Duration
 	connections, quietRate, faults int
+	floods                         []int
 }
 
 // AddFlags implements report.Benchmark.
@@ -85,6 +86,8 @@ func (b *bench) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&b.settle, "settle", 75*time.Second, "Time without any event after which a proxy is idle.")
 	flags.IntVar(&b.connections, "connections", 100_000, "Tracked connections of an idle node, at most 120,000.")
 	flags.IntVar(&b.faults, "faults", 3, "Faults of each kind that follow the first one of an idle node.")
+	flags.IntSliceVar(&b.floods, "floods", []int{20_000, 200_000},
+		"Unanswered attempts of another Service beside which an endpoint dies, at most 400,000.")
 	flags.IntVar(&b.quietRate, "quiet-rate", 300, "Connects per second during the faults of an idle node.")
 }
 
@@ -168,6 +171,9 @@ func newWorld(ctx context.Context, s *stage.Stage) (*world, error) {
 	for _, ip := range service.Spec.ClusterIPs {
 		w.clusterIP = append(w.clusterIP, netip.MustParseAddr(ip))
 	}
+	if err := w.addFlood(ctx, s); err != nil {
+		return w, err
+	}
 	_, errIPv4 := s.Slices().Create(ctx, w.slice(0), metav1.CreateOptions{})
 	_, errIPv6 := s.Slices().Create(ctx, w.slice(1), metav1.CreateOptions{})
 	return w, errors.Join(errIPv4, errIPv6)
@@ -230,7 +236,7 @@ func (b *bench) measure(ctx context.Context, r *report.Report, w *world, proxy s
 			return context.Cause(ctx)
 		}
 	}
-	return b.quiet(ctx, r, w, node)
+	return b.quiet(ctx, r, w, node, client)
 }
 
 // addClient adds a client whose packets all pass the node.

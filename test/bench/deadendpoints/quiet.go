@@ -27,7 +27,9 @@ const (
 // quiet measures a proxy on a node on which nothing else happens: its CPU time,
 // with the connections of the measurement only and with many others, and what
 // clients see of the first fault after a quiet time, and of the next ones.
-func (b *bench) quiet(ctx context.Context, r *report.Report, w *world, node *stage.Node) error {
+func (b *bench) quiet(
+	ctx context.Context, r *report.Report, w *world, node *stage.Node, client *lab.Namespace,
+) error {
 	if b.idle == 0 {
 		return nil
 	}
@@ -52,40 +54,57 @@ func (b *bench) quiet(ctx context.Context, r *report.Report, w *world, node *sta
 		begin: func() error { return node.Pod.Command(ctx, "nft", "flush", "ruleset").Run() },
 		end:   func() error { return nil },
 	}
-	return errors.Join(b.measureFault(ctx, r, w, node, death), b.measureFault(ctx, r, w, node, flush))
+	for _, f := range []fault{death, flush} {
+		if !lab.Sleep(ctx, b.settle) {
+			return context.Cause(ctx)
+		}
+		err := errors.Join(b.measureFaults(ctx, r, w, node, f, "a quiet time", 1),
+			b.measureFaults(ctx, r, w, node, f, "a fault", b.faults))
+		if err != nil {
+			return err
+		}
+	}
+	for _, n := range b.floods {
+		death.before = func() error { return flood(client, node.Pod.Addrs()[0], n) }
+		after := fmt.Sprintf("%d unanswered attempts of another Service", n)
+		if err := b.measureFaults(ctx, r, w, node, death, after, b.faults); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fault is a fault that ends with its repair and a pause.
 type fault struct {
 	name       string
+	before     func() error // before clients connect, nil for nothing
 	begin, end func() error
 	pause      time.Duration
 }
 
-// measureFault makes a fault after a quiet time, and then some more.
-func (b *bench) measureFault(ctx context.Context, r *report.Report, w *world, node *stage.Node, f fault) error {
-	if !lab.Sleep(ctx, b.settle) {
-		return context.Cause(ctx)
-	}
-	for _, row := range []struct {
-		after  string
-		faults int
-	}{{"a quiet time", 1}, {"a fault", b.faults}} {
-		clients := newFates()
-		for range row.faults {
-			err := b.connectDuring(ctx, w, node, clients, f)
-			if err = errors.Join(err, f.end()); err != nil {
+// measureFaults makes a fault several times, after something.
+func (b *bench) measureFaults(
+	ctx context.Context, r *report.Report, w *world, node *stage.Node, f fault, after string, times int,
+) error {
+	clients := newFates()
+	for range times {
+		if f.before != nil {
+			if err := f.before(); err != nil {
 				return err
 			}
-			if !lab.Sleep(ctx, min(b.idle, f.pause)) {
-				return context.Cause(ctx)
-			}
 		}
-		figures := []report.Figure{
-			report.Label("proxy", node.Proxy), report.Label("after", row.after), report.Number("faults", row.faults),
+		err := b.connectDuring(ctx, w, node, clients, f)
+		if err = errors.Join(err, f.end()); err != nil {
+			return err
 		}
-		r.AddRow(f.name, append(figures, clients.figures()...)...)
+		if !lab.Sleep(ctx, min(b.idle, f.pause)) {
+			return context.Cause(ctx)
+		}
 	}
+	figures := []report.Figure{
+		report.Label("proxy", node.Proxy), report.Label("after", after), report.Number("faults", times),
+	}
+	r.AddRow(f.name, append(figures, clients.figures()...)...)
 	return nil
 }
 
