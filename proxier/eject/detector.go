@@ -108,8 +108,8 @@ type record struct {
 	// of rests in a row.
 	restUntil, strangersUntil time.Time
 	rests                     int
-	// isTried reports whether the endpoint is on trial, in phase onTrial or lost.
-	// trialUntil is the end of the trial.
+	// isTried reports whether the endpoint is on trial, in phase onTrial or
+	// lost. trialUntil is the end of the trial.
 	isTried    bool
 	trialUntil time.Time
 }
@@ -368,8 +368,8 @@ func (d *Detector) Applied(key Port) {
 	}
 }
 
-// listed returns the records of the endpoints of a service port that are ejected
-// or on trial.
+// listed returns the records of the endpoints of a service port that are
+// ejected or on trial.
 func (d *Detector) listed(key Port) iter.Seq[*record] {
 	return func(yield func(*record) bool) {
 		p := d.ports[key]

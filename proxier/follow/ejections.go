@@ -23,8 +23,8 @@ type ejectionEvents struct {
 	node   string
 	events cluster.EventRecorder
 	total  prometheus.Counter
-	// ejected are the endpoints that the rules avoid, and those on trial. open is why the
-	// rules of service ports use endpoints that are ejected.
+	// ejected are the endpoints that the rules avoid, and those on trial. open
+	// is why the rules of service ports use endpoints that are ejected.
 	ejected map[portKey][]netip.AddrPort
 	open    map[portKey]string
 }

@@ -97,8 +97,9 @@ type selected struct {
 
 // withoutEjected returns the targets that are used. First those leave that are
 // unhealthy: if all are, the last ones stay. Then those leave that do not
-// answer clients, except those on trial: if they are more than cluster.MaxEjected, all
-// stay, and open reports whether there is more than one.
+// answer clients, except those on trial: if they are more than
+// cluster.MaxEjected, all stay, and open reports whether there is more than
+// one.
 func (in *PlanInput) withoutEjected(all []Target) selected {
 	s := selected{targets: all}
 	if len(in.Ejections) == 0 {
