@@ -19,10 +19,10 @@ import (
 
 // planOf returns the plan of a service port with endpoints, or nil for none. A
 // word is a number of an endpoint, or several such as 1..9, with "w" for
-// another weight, "x" for ejected ones, or "u" for those that are ejected
-// because they are unhealthy. Or it is open, if too many are ejected,
-// none-healthy, checked, for health checks, sticky, for session affinity, or
-// slots=N.
+// another weight, "x" for ejected ones, "t" for those on trial, or "u" for
+// those that are ejected because they are unhealthy. Or it is open, if too many
+// are ejected, none-healthy, checked, for health checks, sticky, for session
+// affinity, or slots=N.
 func planOf(words string) *ruleset.Plan {
 	if words == "none" {
 		return nil
@@ -51,7 +51,7 @@ func planOf(words string) *ruleset.Plan {
 
 // addEndpoints adds the endpoints of a word.
 func addEndpoints(p *ruleset.Plan, word string) {
-	from, to, _ := strings.Cut(strings.TrimRight(word, "uwx"), "..")
+	from, to, _ := strings.Cut(strings.TrimRight(word, "tuwx"), "..")
 	first, _ := strconv.Atoi(from)
 	last, _ := strconv.Atoi(cmp.Or(to, from))
 	for n := first; n <= last; n++ {
@@ -61,7 +61,9 @@ func addEndpoints(p *ruleset.Plan, word string) {
 			if strings.HasSuffix(word, "w") {
 				t.Weight = cluster.WeightOf(5)
 			}
-			p.Cluster = append(p.Cluster, t)
+			if p.Cluster = append(p.Cluster, t); strings.HasSuffix(word, "t") {
+				p.Ejected = &ruleset.Ejected{OnTrial: []netip.AddrPort{t.AddrPort()}}
+			}
 			continue
 		case p.Ejected == nil:
 			p.Ejected = new(ruleset.Ejected)

@@ -129,7 +129,7 @@ func (a *answers) answerSteps(e *engine) map[string]any {
 			}
 			return lines
 		}),
-		"eject": e.eject, "prolong": e.prolong, "unhealthy": e.unhealthy, "ejectable": e.ejectable,
+		"eject": e.eject, "prolong": e.prolong, "try": e.try, "unhealthy": e.unhealthy, "ejectable": e.ejectable,
 		// returns the service ports without a healthy endpoint.
 		"status-none-healthy": e.ask(func(_ *table.Table, s *table.Stats) string {
 			return strings.Join(s.NoneHealthy, " ")
@@ -345,11 +345,19 @@ func (e *engine) unused(name string) string {
 
 // eject sets the ejected endpoints of a service port.
 func (e *engine) eject(of string, endpoints ...netip.AddrPort) {
-	e.setEjections(of, endpoints, endpoints)
+	e.setEjections(of, endpoints, endpoints, nil)
 }
 
 // prolong is like eject, with ejections that began before.
-func (e *engine) prolong(of string, endpoints ...netip.AddrPort) { e.setEjections(of, endpoints, nil) }
+func (e *engine) prolong(of string, endpoints ...netip.AddrPort) {
+	e.setEjections(of, endpoints, nil, nil)
+}
+
+// try puts the first one of these endpoints on trial, whose ejections began
+// before.
+func (e *engine) try(of string, endpoints ...netip.AddrPort) {
+	e.setEjections(of, endpoints, nil, endpoints[:1])
+}
 
 // unhealthy sets the endpoints of a service port that fail health checks, as
 // endpoint or endpoint@second, the time since when.
@@ -368,11 +376,13 @@ func (e *engine) unhealthy(of string, endpoints ...string) {
 	}
 }
 
-func (e *engine) setEjections(of string, endpoints, begun []netip.AddrPort) {
+func (e *engine) setEjections(of string, endpoints, begun, onTrial []netip.AddrPort) {
 	name, port, _ := strings.Cut(of, ":")
 	var all []cluster.Ejection
 	for _, at := range endpoints {
-		all = append(all, cluster.Ejection{Endpoint: at, Attempts: 2, Clients: 1, Probes: 2})
+		all = append(all, cluster.Ejection{
+			Endpoint: at, Attempts: 2, Clients: 1, Probes: 2, OnTrial: slices.Contains(onTrial, at),
+		})
 	}
 	for _, t := range e.tables {
 		t.SetEjections(table.PortName{ServiceName: parseName(name), Port: port}, all, begun)
