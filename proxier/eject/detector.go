@@ -196,6 +196,9 @@ func (d *Detector) forget(r *record) {
 // Answers records the connections that an endpoint has answered, for an
 // endpoint of Orders.Looks.
 func (d *Detector) Answers(now time.Time, e Endpoint, answers []Answer) {
+	if p := d.ports[e.Port]; p != nil && p.looking && p.answering == e.Addr {
+		p.lookAtOthers(now, answers)
+	}
 	r := d.known(e)
 	if r == nil {
 		return
@@ -205,7 +208,7 @@ func (d *Detector) Answers(now time.Time, e Endpoint, answers []Answer) {
 		r.look(now, answers)
 		r.phase, r.sent, r.waiting, r.ejection.Probes = probed, 0, 0, 0
 		r.nextProbe = now
-		if d.evidence(now, r) >= minTries {
+		if len(r.clients) == 0 || d.evidence(now, r) >= minTries {
 			r.port.wantControl(now)
 		}
 	case returning:
@@ -222,7 +225,7 @@ func (d *Detector) Answers(now time.Time, e Endpoint, answers []Answer) {
 
 // ignores reports whether tries of a client are ignored at a time.
 func (r *record) ignores(now time.Time, client netip.Addr) bool {
-	return now.Before(r.restUntil) || now.Before(r.strangersUntil) && !r.knows(client)
+	return now.Before(r.restUntil) || now.Before(r.strangersUntil) && !r.counts(now, client)
 }
 
 // clear records that a suspect is alive, or that its state cannot be told.
@@ -236,7 +239,7 @@ func (d *Detector) clear(now time.Time, r *record) {
 func (d *Detector) clearStrangers(now time.Time, r *record) {
 	d.endTrial(r)
 	r.strangersUntil, r.phase = r.rest(now), watched
-	r.tries = slices.DeleteFunc(r.tries, func(t try) bool { return !r.knows(t.client.Addr()) })
+	r.tries = slices.DeleteFunc(r.tries, func(t try) bool { return !r.counts(now, t.client.Addr()) })
 }
 
 // rest returns the end of a rest that begins now. Each one is longer than the

@@ -21,10 +21,11 @@
 //	    suspect counts as one. Without any, the node's own network may drop all
 //	    probes: the service port is blind for a while, and nobody is ejected.
 //	  - Both probes are lost. Only attempts of clients that the endpoint has
-//	    answered before are evidence, or all if it has answered a probe. It is
-//	    observed for as long as answers to other clients would take to come. A
-//	    second look follows. If the endpoint has answered any client since the
-//	    first one, it is alive.
+//	    answered before are evidence, or all if it has answered a probe. If it
+//	    has answered nobody, attempts of clients are that the control has
+//	    answered, which a further look shows. It is observed for as long as
+//	    answers to other clients would take to come. A second look follows. If
+//	    the endpoint has answered any client since the first one, it is alive.
 //	  - Otherwise it is ejected. It is probed again, and an answer ends the
 //	    ejection.
 //	  - At the end of the ejection, a look follows, and it is on trial: it is used

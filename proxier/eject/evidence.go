@@ -11,7 +11,8 @@ import (
 // Not every silence is evidence: a network policy can drop the packets of some
 // clients and the probes of this node. It counts
 //
-//   - if the endpoint has answered the same client before, or a probe,
+//   - if the endpoint has answered the same client before, or a probe; or if it
+//     has answered nobody, but another endpoint has answered the client,
 //   - and if no other client gets an answer for as long as answers would take
 //     to come, judged by how often they came before.
 
@@ -198,8 +199,8 @@ func (r *record) tried(now time.Time, t Try) {
 		return
 	}
 	if len(r.tries) >= maxKeptTries {
-		i := slices.IndexFunc(r.tries, func(known try) bool { return !r.knows(known.client.Addr()) })
-		if i < 0 || !r.knows(t.Client.Addr()) {
+		i := slices.IndexFunc(r.tries, func(known try) bool { return !r.counts(now, known.client.Addr()) })
+		if i < 0 || !r.counts(now, t.Client.Addr()) {
 			return
 		}
 		r.tries = slices.Delete(r.tries, i, i+1)
@@ -247,10 +248,22 @@ func (d *Detector) evidence(now time.Time, r *record) (n int) {
 
 // evident returns the tries that are evidence.
 func (r *record) evident(now time.Time) []try {
-	if now.Sub(r.heard) < memory {
-		return r.tries
+	return slices.DeleteFunc(slices.Clone(r.tries), func(t try) bool { return !r.counts(now, t.client.Addr()) })
+}
+
+// counts reports whether tries of a client are evidence.
+func (r *record) counts(now time.Time, addr netip.Addr) bool {
+	if now.Sub(r.heard) < memory || r.knows(addr) {
+		return true
 	}
-	return slices.DeleteFunc(slices.Clone(r.tries), func(t try) bool { return !r.knows(t.client.Addr()) })
+	_, answered := r.port.others[addr]
+	return answered && len(r.clients) == 0 && now.Sub(r.port.othersAt) < memory
+}
+
+// needsOthers reports whether it has to be known whether another endpoint has
+// answered the clients with tries.
+func (r *record) needsOthers(now time.Time) bool {
+	return len(r.clients) == 0 && now.Sub(r.port.othersAt) > controlTime
 }
 
 // clientsOf returns the number of clients of tries.
@@ -265,7 +278,8 @@ func clientsOf(tries []try) int {
 // observed returns the time at which the endpoint was observed for long enough,
 // after a look: if it lived, it would have answered a client that has no try,
 // neither with this service port nor with another one. Each of these clients
-// may be the only one that it answers.
+// may be the only one that it answers. On trial, an endpoint that has answered
+// nobody gets more time.
 func (d *Detector) observed(r *record) time.Time {
 	isSilent := func(c *client) bool {
 		return slices.ContainsFunc(d.at[r.Addr], func(o *record) bool { return c.isSilent(o.tries) })
@@ -282,6 +296,9 @@ func (d *Detector) observed(r *record) time.Time {
 	}
 	if rares >= rare {
 		lasts = max(lasts, observedAnswers/rares)
+	}
+	if len(r.clients) == 0 && r.isTried {
+		return r.looked.Add(trialTime)
 	}
 	limit := maxObserved * time.Duration(1+2*min(r.level, 2))
 	return r.looked.Add(min(time.Duration(lasts*float64(time.Second)), limit))

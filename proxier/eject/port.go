@@ -32,6 +32,13 @@ type port struct {
 	sent    bool
 	tried   []netip.AddrPort
 	okUntil time.Time
+	// answering is the last endpoint that answered a probe. others are clients
+	// with tries that it has answered, as a look at othersAt showed. looking
+	// reports whether such a look is wanted.
+	answering netip.AddrPort
+	others    map[netip.Addr]struct{}
+	othersAt  time.Time
+	looking   bool
 	// blindUntil is the time until which probes prove nothing. blind reports
 	// whether no control has answered since.
 	blindUntil time.Time
@@ -49,8 +56,25 @@ func (p *port) wantControl(now time.Time) {
 func (p *port) hasControl(now time.Time) bool { return now.Before(p.okUntil) }
 
 // heard records that an endpoint answered a probe, which makes it a control.
-func (p *port) heard(now time.Time) {
+func (p *port) heard(now time.Time, at netip.AddrPort) {
+	p.answering = at
 	p.wanted, p.blind, p.okUntil = false, false, now.Add(controlTime)
+}
+
+// lookAtOthers records the clients with tries that the control has answered.
+func (p *port) lookAtOthers(now time.Time, answers []Answer) {
+	p.looking, p.othersAt, p.others = false, now, make(map[netip.Addr]struct{})
+	tried := make(map[netip.Addr]struct{})
+	for _, r := range p.records {
+		for _, t := range r.tries {
+			tried[t.client.Addr()] = struct{}{}
+		}
+	}
+	for _, a := range answers {
+		if _, ok := tried[a.Client]; ok {
+			p.others[a.Client] = struct{}{}
+		}
+	}
 }
 
 // probing reports whether a suspect may still answer a probe.

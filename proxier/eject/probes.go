@@ -58,6 +58,11 @@ func (d *Detector) Next(now time.Time) (o Orders) {
 	for _, r := range d.waiting(now, wake, &o.Walk) {
 		p, namespace := r.port, r.Service.Namespace
 		switch {
+		case r.phase == lost && p.hasControl(now) && d.evidence(now, r) < minTries:
+			p.looking = true
+			if other := (Endpoint{r.Port, p.answering}); !slices.Contains(o.Looks, other) {
+				o.Looks = append(o.Looks, other)
+			}
 		case r.phase == suspect, r.phase == returning, r.phase == lost && p.hasControl(now):
 			o.Looks = append(o.Looks, r.Endpoint)
 		case r.phase == lost:
@@ -97,7 +102,7 @@ func (d *Detector) waiting(now time.Time, wake func(time.Time), walk *time.Time)
 		}
 		for _, r := range p.records {
 			switch {
-			case r.phase == lost && d.evidence(now, r) < minTries:
+			case r.phase == lost && d.evidence(now, r) < minTries && !r.needsOthers(now):
 				d.clearStrangers(now, r)
 			case r.phase == lost && now.Before(d.observed(r)):
 				wake(d.observed(r))
@@ -172,7 +177,7 @@ func (d *Detector) Probed(now time.Time, probe Probe, result Result) {
 	case r.phase == probed:
 		if result == Answered {
 			r.heard = now
-			r.port.heard(now)
+			r.port.heard(now, r.Addr)
 		}
 		d.clear(now, r)
 	case r.phase == ejected && result == Answered:
@@ -210,7 +215,7 @@ func (d *Detector) controlled(now time.Time, probe Probe, result Result) {
 		p.tried = append(p.tried, probe.Addr)
 		return
 	}
-	p.heard(now)
+	p.heard(now, probe.Addr)
 }
 
 // isOld lets the level of a record decrease, and reports whether nothing of the
