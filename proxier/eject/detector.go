@@ -74,6 +74,8 @@ type Try struct {
 type Detector struct {
 	ports   map[Port]*port
 	at      map[netip.AddrPort][]*record
+	silent  map[netip.AddrPort]map[netip.Addr]struct{} // see silentAt
+	walks   int
 	begun   int          // number of records that were ever begun
 	limit   *share.Limit // of records
 	rate    *rate        // of probes
@@ -132,7 +134,8 @@ const (
 func New() *Detector {
 	return &Detector{
 		ports: make(map[Port]*port), at: make(map[netip.AddrPort][]*record),
-		limit: share.NewLimit(maxRecords), rate: newRate(),
+		silent: make(map[netip.AddrPort]map[netip.Addr]struct{}),
+		limit:  share.NewLimit(maxRecords), rate: newRate(),
 		changed: make(map[Port]struct{}),
 	}
 }
@@ -141,6 +144,8 @@ func New() *Detector {
 // ports whose Targets are known.
 func (d *Detector) Tried(now time.Time, tries []Try) {
 	d.previous, d.last = d.last, now
+	d.walks++
+	d.silent = make(map[netip.AddrPort]map[netip.Addr]struct{})
 	for _, t := range tries {
 		p := d.ports[t.Port]
 		if p == nil || !p.targets.canLose(t.Addr) || now.Before(p.blindUntil) {
@@ -231,6 +236,7 @@ func (r *record) ignores(now time.Time, client netip.Addr) bool {
 // clear records that a suspect is alive, or that its state cannot be told.
 func (d *Detector) clear(now time.Time, r *record) {
 	d.endTrial(r)
+	r.keepSome(r.tries)
 	r.restUntil = r.rest(now)
 	r.phase, r.tries = watched, nil
 }
@@ -238,6 +244,7 @@ func (d *Detector) clear(now time.Time, r *record) {
 // clearStrangers records that the tries of a suspect are no evidence.
 func (d *Detector) clearStrangers(now time.Time, r *record) {
 	d.endTrial(r)
+	r.keepSome(r.tries)
 	r.strangersUntil, r.phase = r.rest(now), watched
 	r.tries = slices.DeleteFunc(r.tries, func(t try) bool { return !r.counts(now, t.client.Addr()) })
 }

@@ -30,7 +30,7 @@ const (
 	maxTriesOf   = 2
 	// maxClients limits the clients of a suspect that are remembered,
 	// maxAnswered the answered connections of each, approximately.
-	maxClients  = 1024
+	maxClients  = 256
 	maxAnswered = 64
 	// maxKept limits the clients that are remembered while an endpoint is
 	// ejected, and for memory afterwards.
@@ -67,6 +67,9 @@ type history struct {
 	clients []*client // that it has answered, sorted
 	// all reports whether these are all clients at the time of the look.
 	all bool
+	// observedAt is the result of observed after a walk.
+	observedAt time.Time
+	walk       int
 	// heard is the time of the last probe that the endpoint answered, zero if
 	// an ejection has ended without one since.
 	heard time.Time
@@ -281,13 +284,19 @@ func clientsOf(tries []try) int {
 // may be the only one that it answers. On trial, an endpoint that has answered
 // nobody gets more time.
 func (d *Detector) observed(r *record) time.Time {
-	isSilent := func(c *client) bool {
-		return slices.ContainsFunc(d.at[r.Addr], func(o *record) bool { return c.isSilent(o.tries) })
+	if r.walk != d.walks || r.observedAt.Before(r.looked) {
+		r.walk, r.observedAt = d.walks, d.computeObserved(r)
 	}
+	return r.observedAt
+}
+
+func (d *Detector) computeObserved(r *record) time.Time {
+	silent := d.silentAt(r.Addr)
 	var lasts, rares float64
 	for _, c := range r.clients {
+		_, isSilent := silent[c.addr]
 		switch seen := c.rate / float64(max(c.stride, 1)); {
-		case isSilent(c):
+		case isSilent:
 		case seen < rare:
 			rares += seen
 		default:
@@ -302,4 +311,20 @@ func (d *Detector) observed(r *record) time.Time {
 	}
 	limit := maxObserved * time.Duration(1+2*min(r.level, 2))
 	return r.looked.Add(min(time.Duration(lasts*float64(time.Second)), limit))
+}
+
+// silentAt returns the clients with tries to an address, which it computes once
+// after each walk.
+func (d *Detector) silentAt(addr netip.AddrPort) map[netip.Addr]struct{} {
+	silent, known := d.silent[addr]
+	if !known {
+		silent = make(map[netip.Addr]struct{})
+		for _, r := range d.at[addr] {
+			for _, t := range r.tries {
+				silent[t.client.Addr()] = struct{}{}
+			}
+		}
+		d.silent[addr] = silent
+	}
+	return silent
 }

@@ -122,7 +122,7 @@ func (d *Detector) beBlind(now time.Time, key Port, p *port) {
 	}
 	p.blind, p.blindUntil, p.wanted = true, now.Add(blindTime), false
 	for _, r := range p.records {
-		if r.phase != ejected {
+		if !r.isEjected() {
 			d.clear(now, r)
 		}
 	}

@@ -75,6 +75,9 @@ const (
 	// actGap is the minimum time between two acts, so that the results of many
 	// probes cost one.
 	actGap = 50 * time.Millisecond
+	// sendPause is the time after which probes are sent that waited for a
+	// table.
+	sendPause = 200 * time.Millisecond
 	// refreshPeriod is how long the answers of tables count.
 	refreshPeriod = 2 * time.Second
 	// queryTimeout is how long a question to a table may take.
@@ -104,6 +107,7 @@ type Ejector struct {
 	conn     *conntrack.Conn
 	detector *eject.Detector
 	results  chan probe.Outcome
+	unsent   []eject.Probe
 	blind    blindPorts
 	probes   *prometheus.CounterVec
 	walks    prometheus.Counter
@@ -145,7 +149,7 @@ func New(config Config) (*Ejector, error) {
 		return nil, err
 	}
 	e := &Ejector{
-		config: config, conn: conn, detector: eject.New(), results: make(chan probe.Outcome, 2*eject.MaxProbes),
+		config: config, conn: conn, detector: eject.New(), results: make(chan probe.Outcome, 4*eject.MaxProbes),
 		looks:   share.NewRate(int(credit.Milliseconds())/walkShare, 1000/walkShare),
 		targets: make(map[eject.Port]targets), narrow: time.Millisecond,
 		probes: config.Metrics.LabeledCounter("nftproxy_probes_total",
@@ -203,6 +207,9 @@ func (e *Ejector) act(ctx context.Context) (next time.Time) {
 		}
 	}
 	sooner(orders.Wake)
+	if len(e.unsent) > 0 {
+		sooner(now.Add(sendPause))
+	}
 	if !orders.Walk.IsZero() {
 		e.walkEarly(orders.Walk)
 	}
@@ -220,19 +227,33 @@ func (e *Ejector) act(ctx context.Context) (next time.Time) {
 	return next
 }
 
-// send sends probes, except to the cluster's infrastructure.
+// send sends probes, except to the cluster's infrastructure. Those of a family
+// whose table is busy wait for the next act.
 func (e *Ejector) send(ctx context.Context, probes []eject.Probe) {
-	for _, p := range probes {
-		forbidden := true
-		err := e.query(ctx, p.Family, func(t *table.Table) error {
-			forbidden = t.IsInfrastructure(p.Addr)
-			return nil
-		})
-		if err != nil || forbidden {
-			e.detector.Probed(time.Now(), p, eject.Failed)
+	probes, e.unsent = append(e.unsent, probes...), nil
+	for _, f := range e.config.Families {
+		mine := slices.DeleteFunc(slices.Clone(probes), func(p eject.Probe) bool { return p.Family != f })
+		if len(mine) == 0 {
 			continue
 		}
-		probe.Send(p, e.results)
+		forbidden := make([]bool, len(mine))
+		err := e.query(ctx, f, func(t *table.Table) error {
+			for i, p := range mine {
+				forbidden[i] = t.IsInfrastructure(p.Addr)
+			}
+			return nil
+		})
+		if err != nil {
+			e.unsent = append(e.unsent, mine...)
+			continue
+		}
+		for i, p := range mine {
+			if forbidden[i] {
+				e.detector.Probed(time.Now(), p, eject.Failed)
+			} else {
+				probe.Send(p, e.results)
+			}
+		}
 	}
 }
 

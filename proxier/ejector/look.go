@@ -54,6 +54,11 @@ func (e *Ejector) look(ctx context.Context, suspects []eject.Endpoint) time.Time
 	})
 	e.walkTime.Add(took.Seconds())
 	e.narrow = took / time.Duration(min(len(mine), limit))
+	if used := float64(took.Microseconds()) / 1000 / float64(len(mine)); used > each {
+		for _, s := range mine {
+			e.looks.Charge(s.Service.Namespace, used-each, now)
+		}
+	}
 	if e.report(err); err != nil {
 		return now.Add(minPeriod)
 	}

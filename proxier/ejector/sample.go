@@ -10,7 +10,7 @@ const (
 	// one endpoint, and maxAttemptsBy those of one client to it, so that a
 	// flood does not hide the others.
 	maxAttempts   = 1 << 13
-	maxAttemptsOf = 16
+	maxAttemptsOf = 32
 	maxAttemptsBy = 2
 )
 

@@ -93,6 +93,14 @@ func (r *Rate) UseSome(namespace string, n float64, now time.Time) bool {
 	return true
 }
 
+// Charge uses n tokens that a namespace has used already, also more than are
+// left.
+func (r *Rate) Charge(namespace string, n float64, now time.Time) {
+	r.pass(now)
+	r.left -= n
+	r.used[namespace] += n
+}
+
 // pass lets time pass: tokens come again, and half a burst later, 1/e of the
 // used ones is left. The decay is proportional, so that a namespace which
 // always wants a token gets the whole rate while it is alone.

@@ -165,11 +165,9 @@ func (k *Keeper) repairAfter(err error) error {
 // verify verifies the table if another program committed since the last
 // verification, and if a repair may follow.
 func (k *Keeper) verify() error {
-	if k.rest = 0; k.repairs.wait(time.Now(), k.limits) > 0 {
-		return nil
-	}
+	k.rest = 0
 	err := k.link.read(k.link.kernel.Generation)
-	if err != nil || k.state.isVerified() {
+	if err != nil || k.state.isVerified() || k.repairs.wait(time.Now(), k.limits) > 0 {
 		return err
 	}
 	used, err := ThreadTimeOf(k.state.verify)

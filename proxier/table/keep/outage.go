@@ -34,7 +34,8 @@ func (o *outage) update(k *Keeper, err error) {
 		o.what = d.Error()
 	}
 	switch {
-	case found || k.repairs.isGone || k.state.damaged != nil:
+	case found || k.repairs.isGone || k.state.damaged != nil ||
+		k.link.doubt != "" && k.link.cause == RewriteDamage:
 		o.since = cmp.Or(o.since, time.Now())
 	case k.link.doubt == "" && k.state.isVerified():
 		o.since = time.Time{}
@@ -43,7 +44,9 @@ func (o *outage) update(k *Keeper, err error) {
 	for _, kind := range []DamageKind{DamagedTable, DamagedSet, DamagedChain, DamagedRule} {
 		repairs += k.repairs.count[kind]
 	}
-	o.found, o.repairs = !o.since.IsZero() || repairs != o.repairs, repairs
+	// While a repair has to wait, nobody knows more.
+	waits := o.found && !k.state.isVerified() && k.repairs.wait(time.Now(), k.limits) > 0
+	o.found, o.repairs = !o.since.IsZero() || repairs != o.repairs || waits, repairs
 }
 
 // present returns the outage at a time, nil if there is none.
