@@ -34,7 +34,7 @@ const (
 	// trialTime is how long an endpoint is on trial.
 	// A walk is wanted trialWait after its begin.
 	trialTime = 10 * time.Second
-	trialWait = 200 * time.Millisecond
+	trialWait = 500 * time.Millisecond
 )
 
 // Port identifies a TCP service port of an address family.

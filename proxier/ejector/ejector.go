@@ -67,7 +67,7 @@ const (
 	// pause.
 	credit = time.Minute
 	// maxRead limits the attempts that a look reads, 1 µs of CPU time each.
-	maxRead = 1 << 14
+	maxRead = 1 << 12
 	// cleanDelay is the time after which the attempts to ejected endpoints are
 	// deleted. The sync that makes the rules avoid them has ended by then; if
 	// not, the next walk deletes them.
@@ -331,7 +331,7 @@ func (e *Ejector) walk(ctx context.Context) {
 		e.endWalk(ctx, nil, err)
 		return
 	}
-	e.first, e.walkAt = found.set(), e.began.Add(attemptAge)
+	e.first, e.walkAt = found.attempts, e.began.Add(attemptAge)
 }
 
 // endWalk ends a walk, and passes the attempts that are old to the Detector.

@@ -1,15 +1,10 @@
 package ejector
 
-import (
-	"math/rand/v2"
-	"net/netip"
-)
+import "net/netip"
 
+// maxAttemptsOf limits the attempts to one endpoint in a walk, maxAttemptsBy
+// those of one client to it, so that a flood does not hide the others.
 const (
-	// maxAttempts limits the attempts of a walk (2 MB), maxAttemptsOf those to
-	// one endpoint, and maxAttemptsBy those of one client to it, so that a
-	// flood does not hide the others.
-	maxAttempts   = 1 << 13
 	maxAttemptsOf = 32
 	maxAttemptsBy = 2
 )
@@ -20,18 +15,18 @@ type attempt struct {
 	id                         uint32
 }
 
-// sample selects attempts of a look. If there are too many, each has the same
-// chance.
+// sample selects attempts of a look.
 type sample struct {
-	attempts []attempt
-	seen     int
+	attempts map[attempt]struct{}
 	clients  map[destination][]netip.Addr // of attempts
 }
 
 // destination is an endpoint that clients of a frontend reach.
 type destination struct{ frontend, endpoint netip.AddrPort }
 
-func newSample() *sample { return &sample{clients: make(map[destination][]netip.Addr)} }
+func newSample() *sample {
+	return &sample{attempts: make(map[attempt]struct{}), clients: make(map[destination][]netip.Addr)}
+}
 
 func (s *sample) add(a attempt) {
 	to := destination{a.frontend, a.endpoint}
@@ -45,19 +40,5 @@ func (s *sample) add(a attempt) {
 		return
 	}
 	s.clients[to] = append(clients, a.client.Addr())
-	s.seen++
-	if len(s.attempts) < maxAttempts {
-		s.attempts = append(s.attempts, a)
-	} else if i := rand.IntN(s.seen); i < maxAttempts {
-		s.attempts[i] = a
-	}
-}
-
-// set returns the selected attempts.
-func (s *sample) set() map[attempt]struct{} {
-	all := make(map[attempt]struct{}, len(s.attempts))
-	for _, a := range s.attempts {
-		all[a] = struct{}{}
-	}
-	return all
+	s.attempts[a] = struct{}{}
 }

@@ -47,7 +47,7 @@ func newRoot(config Config) *cobra.Command {
 		Use:   Name,
 		Short: "Ask nftproxy about the Services of this node",
 		Long: "nftproxy answers questions about the Services of this node. It asks the running proxy or reads the " +
-			"rules in the kernel. Only trace adds rules, which change no packet. It must run as root, with " +
+			"rules in the kernel. Only trace and top add rules, which change no packet. It must run as root, with " +
 			"CAP_NET_ADMIN, in the network namespace of the node.",
 		SilenceErrors:      true, // Main prints them
 		SilenceUsage:       true,
