@@ -47,7 +47,7 @@ KERNEL_SKIP := TestTooLargeToSend TestResetKeepsMemory TestHashes TestRandomClus
 KERNEL_SKIP += TestChallengedClients TestCleanerIsBoundedWhilePassesFail TestManyEndpoints
 # proxier/table: computations without a kernel, and large tables.
 KERNEL_SKIP += TestExpected TestClaimsReleaseMemory TestClientSetsOfNamespaces TestHugeServices
-KERNEL_SKIP += TestDiffDuringChanges TestDiffContinues TestScrubOnBusyNode TestFamiliesAtTheSameTime TestFamilyHangs
+KERNEL_SKIP += TestDiffDuringChanges TestScrubOnBusyNode TestFamiliesAtTheSameTime TestFamilyHangs
 KERNEL_SKIP += TestRepairBesideCommits TestRestartInSteps TestFrontendsReleaseMemory
 # Scripts of table, and some with these names of other packages: sizes and comparisons (also of explain),
 KERNEL_SKIP_SCRIPTS := numbers difference hashes parts scrub balancers
