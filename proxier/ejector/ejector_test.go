@@ -59,8 +59,8 @@ func ejected() *eject.Detector {
 	return d
 }
 
-// TestSampleOfFloods looks for attempts to endpoints that one client floods, and
-// that many clients flood.
+// TestSampleOfFloods looks for attempts to endpoints that one client floods,
+// and that many clients flood.
 func TestSampleOfFloods(t *testing.T) {
 	s, flooded, other := newSample(), netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("10.0.0.2:80")
 	client := func(n int) netip.AddrPort {
