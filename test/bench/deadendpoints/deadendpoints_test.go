@@ -14,13 +14,13 @@ func TestDeadEndpoints(t *testing.T) {
 	b.programs.Product = stagetest.BuildProduct(t)
 	r := stagetest.Run(t, "deadendpoints", about, b, []string{"deadendpoints.txt"},
 		"--subjects="+stage.Product, "--rate=10", "--duration=3s", "--dead=0,1",
-		"--idle=3s", "--settle=0", "--connections=100", "--faults=1")
+		"--idle=3s", "--settle=0", "--connections=100", "--faults=1", "--floods=1000")
 	if len(r.Tables) != 5 {
 		t.Fatalf("got %d tables, want 5", len(r.Tables))
 	}
-	for _, table := range r.Tables[2:] {
-		if len(table.Rows) != 2 {
-			t.Errorf("%s: got %d rows, want 2", table.Title, len(table.Rows))
+	for i, want := range []int{2, 3, 2} {
+		if table := r.Tables[2+i]; len(table.Rows) != want {
+			t.Errorf("%s: got %d rows, want %d", table.Title, len(table.Rows), want)
 		}
 	}
 	for i, table := range r.Tables[:2] {
