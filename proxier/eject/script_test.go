@@ -25,6 +25,7 @@ import (
 //	alive ADDRESS…           endpoints that answer
 //	offline, online          this node cannot send probes, or can
 //	busy, idle               the tables take no ejections, or do
+//	nolooks, looks           nobody looks at endpoints, or somebody does
 //	walks PERIOD             walks take place in this period, not each second
 //	tries PORT ADDRESS N     N clients, which the endpoint has answered before, have waited for answers now
 //	strangers PORT ADDRESS N   the same, of clients that it has not answered
@@ -47,6 +48,7 @@ type story struct {
 	dead, deaf map[netip.AddrPort]bool
 	offline    bool
 	busy       bool
+	noLooks    bool
 	connected  map[netip.AddrPort][]Answer
 	results    []result
 	log        []string
@@ -75,7 +77,8 @@ func TestScripts(t *testing.T) {
 		return map[string]script.Command{
 			"targets": s.setTargets, "updated": s.set(s.updated), "dead": s.set(s.dead), "deaf": s.set(s.deaf),
 			"alive": s.alive, "offline": set(&s.offline, true), "online": set(&s.offline, false),
-			"busy": set(&s.busy, true), "idle": set(&s.busy, false), "tries": s.tries,
+			"busy": set(&s.busy, true), "idle": set(&s.busy, false),
+			"nolooks": set(&s.noLooks, true), "looks": set(&s.noLooks, false), "tries": s.tries,
 			"strangers": s.strangers, "forgets": s.forgets, "walk": s.takeWalk, "try": s.try,
 			"many": s.many, "broken": s.broken, "walks": s.walks, "answers": s.answers, "pass": s.pass,
 			"log":     s.takeLog,
@@ -289,6 +292,9 @@ func (s *story) tick() {
 	})
 	for {
 		orders := s.d.Next(s.now)
+		if s.noLooks {
+			orders.Looks = nil
+		}
 		for _, e := range orders.Looks {
 			s.d.Answers(s.now, e, s.connected[e.Addr])
 		}

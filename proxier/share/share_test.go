@@ -142,6 +142,21 @@ func TestRate(t *testing.T) {
 
 // Many namespaces use no more tokens than a few, and the memory for them is
 // bounded.
+// TestCharge uses more than is left: all wait until the tokens have come again.
+func TestCharge(t *testing.T) {
+	r, now := NewRate(10, 1), time.Unix(1_700_000_000, 0)
+	if !r.UseSome("a", 2, now) {
+		t.Fatal("got no tokens of a full rate")
+	}
+	r.Charge("a", 18, now)
+	if r.Use("b", now.Add(9*time.Second)) {
+		t.Error("got a token for another namespace after 9 s")
+	}
+	if !r.Use("a", now.Add(30*time.Second)) {
+		t.Error("got no token after 30 s")
+	}
+}
+
 func TestManyNamespaces(t *testing.T) {
 	const burst, perSecond = 50, 10
 	r := NewRate(burst, perSecond)
