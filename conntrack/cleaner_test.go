@@ -229,7 +229,7 @@ func TestCleanerIsBoundedWhilePassesFail(t *testing.T) {
 	last := p.checks[len(p.checks)-1]
 	_, one := last.gone[keyOf(udp, netip.AddrPortFrom(numbered(11, 0), 53))]
 	if len(last.gone) != maxGone/2+1 || !one || len(last.changed.ipv4.list) > maxNarrowDumps {
-		t.Errorf("got %d recorded frontends, %d selections, want %d with that of the other owner, at most %d",
+		t.Errorf("got %d recorded frontends and %d selections; want %d, including the other owner's, and at most %d",
 			len(last.gone), len(last.changed.ipv4.list), maxGone/2+1, maxNarrowDumps)
 	}
 	var former addrSet

@@ -35,9 +35,10 @@ type health struct {
 // out of load balancers with a few flushes, and none makes a node flap.
 const outageTime = 5 * time.Second
 
-// check records whether a check found damage, repaired or not. The damage began
-// at most pollPeriod ago, unless the last check found damage, too: then another
-// program damaged the table soon after the repair.
+// check records whether a check found damage, repaired or not. If the last
+// check found damage, too, another program damaged the table soon after the
+// repair, and the time between the checks counts. Otherwise at most pollPeriod
+// does, also on a calm node, whose checks are further apart.
 func (h *health) check(damaged bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

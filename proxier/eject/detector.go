@@ -28,11 +28,11 @@ const (
 	// as long each time, up to lastRest.
 	firstRest = 2 * time.Second
 	lastRest  = 16 * time.Second
-	// maxRecords limits the endpoints that are known at a time (2 MB). Each
-	// namespace has a share.
+	// maxRecords limits the endpoints that are known at a time (12 MB with all
+	// their tries and clients). Each namespace has a share.
 	maxRecords = 4096
-	// trialTime is how long an endpoint is on trial.
-	// A walk is wanted trialWait after its begin.
+	// trialTime is how long an endpoint is on trial. A walk is wanted trialWait
+	// after the trial begins.
 	trialTime = 10 * time.Second
 	trialWait = 500 * time.Millisecond
 )
@@ -105,9 +105,9 @@ type record struct {
 	// decreases at decay.
 	level int
 	decay time.Time
-	// restUntil is the time until which tries are ignored, strangersUntil that
-	// until which those of clients without an answer are. rests is the number
-	// of rests in a row.
+	// restUntil is the time until which tries are ignored, strangersUntil the
+	// time until which those of strangers are. rests is the number of rests in
+	// a row.
 	restUntil, strangersUntil time.Time
 	rests                     int
 	// isTried reports whether the endpoint is on trial, in phase onTrial or
@@ -163,12 +163,12 @@ func (d *Detector) Tried(now time.Time, tries []Try) {
 		r.tried(now, t)
 		switch {
 		case r.phase == watched && now.Before(r.strangersUntil):
-			if d.evidence(now, r) >= minTries {
+			if d.hasEvidence(now, r) {
 				r.phase = suspect
 			}
-		case r.phase == watched && r.count(d.window(now)) >= minTries:
+		case r.phase == watched && count(r.recent(d.window(now))) >= minTries:
 			r.phase = suspect
-		case r.phase == onTrial && d.evidence(now, r) >= minTries:
+		case r.phase == onTrial && d.hasEvidence(now, r):
 			r.phase = lost
 		}
 	}
@@ -213,7 +213,7 @@ func (d *Detector) Answers(now time.Time, e Endpoint, answers []Answer) {
 		r.look(now, answers)
 		r.phase, r.sent, r.waiting, r.ejection.Probes = probed, 0, 0, 0
 		r.nextProbe = now
-		if len(r.clients) == 0 || d.evidence(now, r) >= minTries {
+		if len(r.clients) == 0 || d.hasEvidence(now, r) {
 			r.port.wantControl(now)
 		}
 	case returning:
@@ -261,8 +261,9 @@ func (r *record) rest(now time.Time) time.Time {
 
 func (d *Detector) eject(now time.Time, r *record) {
 	r.phase, r.applied, r.isTried = ejected, r.isTried, false
+	evidence := d.evidence(now, r)
 	r.ejection = cluster.Ejection{
-		Endpoint: r.Addr, Since: now, Attempts: d.evidence(now, r), Clients: clientsOf(r.evident(now)),
+		Endpoint: r.Addr, Since: now, Attempts: count(evidence), Clients: clientsOf(evidence),
 		Probes: r.ejection.Probes,
 	}
 	r.keepSome(r.tries)

@@ -8,13 +8,15 @@ import (
 	"time"
 )
 
-// Not every silence is evidence: a network policy can drop the packets of some
-// clients and the probes of this node. It counts
+// A network policy can drop the packets of some clients and the probes of this
+// node. So an unanswered try is evidence only if the endpoint has answered its
+// client, or a probe, before. If the endpoint has not answered any client, a
+// try is evidence if another endpoint has answered its client. All other
+// clients that try are strangers.
 //
-//   - if the endpoint has answered the same client before, or a probe; or if it
-//     has answered nobody, but another endpoint has answered the client,
-//   - and if no other client gets an answer for as long as answers would take
-//     to come, judged by how often they came before.
+// An endpoint with evidence is ejected if it answers no other client while it
+// is observed: for as long as the next answer would take, judged by how often
+// the clients were answered before.
 
 const (
 	// minTries is the number of unanswered tries within tryWindow, or in two
@@ -211,23 +213,23 @@ func (r *record) tried(now time.Time, t Try) {
 	r.tries = append(r.tries, try{t.Client, t.ID, now, now})
 }
 
-// count returns the number of tries. It forgets those before since of an
-// endpoint that is watched or on trial.
-func (r *record) count(since time.Time) (n int) {
+// recent returns the tries. It forgets those before since of an endpoint that
+// is watched or on trial.
+func (r *record) recent(since time.Time) []try {
 	r.tries = slices.DeleteFunc(r.tries, func(t try) bool {
 		return (r.phase == watched || r.phase == onTrial) && t.last.Before(since)
 	})
-	for _, t := range r.tries {
-		n += t.count()
-	}
-	return n
+	return r.tries
 }
 
-func (t try) count() int {
-	if t.last.Sub(t.first) >= repeatedAfter {
-		return 2
+// count returns the number of tries.
+func count(tries []try) (n int) {
+	for _, t := range tries {
+		if n++; t.last.Sub(t.first) >= repeatedAfter {
+			n++
+		}
 	}
-	return 1
+	return n
 }
 
 // window returns the time from which tries count: tryWindow ago, or the time of
@@ -240,18 +242,15 @@ func (d *Detector) window(now time.Time) time.Time {
 	return d.previous
 }
 
-// evidence returns the number of tries that are evidence.
-func (d *Detector) evidence(now time.Time, r *record) (n int) {
-	r.count(d.window(now))
-	for _, t := range r.evident(now) {
-		n += t.count()
-	}
-	return n
+// evidence returns the tries that are evidence.
+func (d *Detector) evidence(now time.Time, r *record) []try {
+	isStranger := func(t try) bool { return !r.counts(now, t.client.Addr()) }
+	return slices.DeleteFunc(slices.Clone(r.recent(d.window(now))), isStranger)
 }
 
-// evident returns the tries that are evidence.
-func (r *record) evident(now time.Time) []try {
-	return slices.DeleteFunc(slices.Clone(r.tries), func(t try) bool { return !r.counts(now, t.client.Addr()) })
+// hasEvidence reports whether the evidence suffices for an ejection.
+func (d *Detector) hasEvidence(now time.Time, r *record) bool {
+	return count(d.evidence(now, r)) >= minTries
 }
 
 // counts reports whether tries of a client are evidence.

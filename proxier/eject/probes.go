@@ -58,7 +58,7 @@ func (d *Detector) Next(now time.Time) (o Orders) {
 	for _, r := range d.waiting(now, wake, &o.Walk) {
 		p, namespace := r.port, r.Service.Namespace
 		switch {
-		case r.phase == lost && p.hasControl(now) && d.evidence(now, r) < minTries:
+		case r.phase == lost && p.hasControl(now) && !d.hasEvidence(now, r):
 			p.looking = true
 			if other := (Endpoint{r.Port, p.answering}); !slices.Contains(o.Looks, other) {
 				o.Looks = append(o.Looks, other)
@@ -102,7 +102,7 @@ func (d *Detector) waiting(now time.Time, wake func(time.Time), walk *time.Time)
 		}
 		for _, r := range p.records {
 			switch {
-			case r.phase == lost && d.evidence(now, r) < minTries && !r.needsOthers(now):
+			case r.phase == lost && !d.hasEvidence(now, r) && !r.needsOthers(now):
 				d.clearStrangers(now, r)
 			case r.phase == lost && now.Before(d.observed(r)):
 				wake(d.observed(r))
@@ -225,7 +225,7 @@ func (d *Detector) isOld(now time.Time, r *record) bool {
 		r.level--
 		r.decay = r.decay.Add(baseTime)
 	}
-	return r.level == 0 && r.count(d.window(now)) == 0 && now.Sub(r.restUntil) > tryWindow &&
+	return r.level == 0 && len(r.recent(d.window(now))) == 0 && now.Sub(r.restUntil) > tryWindow &&
 		now.Sub(r.strangersUntil) > tryWindow && now.Sub(r.heard) > memory && now.Sub(r.ejection.Until) > memory
 }
 

@@ -56,7 +56,7 @@ type story struct {
 	t        *testing.T
 	proxy    *fakeProxy
 	answers  *Answers
-	canceled bool // nobody waits for answers
+	canceled bool // the client has closed its connection
 }
 
 func familyNamed(name string) nft.Family {
