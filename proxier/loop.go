@@ -187,10 +187,11 @@ func (l *syncLoop) check() {
 	l.checkAfter = time.Now().Add(l.table.Rest())
 	if err != nil {
 		retry := checkRetry
-		if _, damaged := errors.AsType[*keep.Damage](err); damaged { // since the repair
+		if _, damaged := errors.AsType[*keep.Damage](err); damaged { // since the repair, which was logged
 			retry = pollPeriod
+		} else {
+			klog.ErrorS(err, "Failed to check the table", "ipFamily", l.name(), "retryAfter", retry)
 		}
-		klog.ErrorS(err, "Failed to check the table", "ipFamily", l.name(), "retryAfter", retry)
 		l.checkAfter = time.Now().Add(retry)
 		l.health.changed()
 		l.request()
