@@ -31,10 +31,11 @@ const (
 	// maxRecords limits the endpoints that are known at a time (12 MB with all
 	// their tries and clients). Each namespace has a share.
 	maxRecords = 4096
-	// trialTime is how long an endpoint is on trial. A walk is wanted trialWait
-	// after the trial begins.
-	trialTime = 10 * time.Second
-	trialWait = 500 * time.Millisecond
+	// trialTime is how long an endpoint is on trial at most. A walk is wanted
+	// trialWait after the trial begins, and a probe each trialProbe.
+	trialTime  = time.Minute
+	trialWait  = 500 * time.Millisecond
+	trialProbe = 5 * time.Second
 )
 
 // Port identifies a TCP service port of an address family.
@@ -282,7 +283,7 @@ func (d *Detector) eject(now time.Time, r *record) {
 // Its clients show whether it is dead: a network policy may drop the probes.
 func (d *Detector) putOnTrial(now time.Time, r *record) {
 	r.phase, r.isTried, r.tries, r.heard = onTrial, true, nil, time.Time{}
-	r.trialUntil, r.decay = now.Add(trialTime), now.Add(baseTime)
+	r.trialUntil, r.decay, r.nextProbe = now.Add(trialTime), now.Add(baseTime), now.Add(trialProbe)
 	d.changed[r.Port] = struct{}{}
 }
 

@@ -29,9 +29,9 @@
 //	  - Otherwise it is ejected. It is probed again, and an answer ends the
 //	    ejection.
 //	  - At the end of the ejection, a look follows, and it is on trial: it is used
-//	    again, because a network policy may drop the probes. The same evidence
-//	    ejects it again, for twice as long. Without evidence for ten seconds, it
-//	    is watched.
+//	    again, because a network policy may drop the probes. One try that
+//	    is evidence ejects it again, for twice as long. An answer to a probe, or a
+//	    minute without evidence, ends the trial.
 //
 // The identity of an endpoint contains the service port: evidence of a Service
 // never ejects an endpoint of another one. How many endpoints of a service port

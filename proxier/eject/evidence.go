@@ -24,6 +24,7 @@ const (
 	// unanswered for repeatedAfter is two tries: its client has repeated the
 	// SYN.
 	minTries      = 2
+	minTrialTries = 1 // of an endpoint on trial
 	tryWindow     = 10 * time.Second
 	repeatedAfter = 1200 * time.Millisecond
 	// maxKeptTries limits the tries of an endpoint that are remembered,
@@ -44,6 +45,7 @@ const (
 	// less often than rare (per second) are as one client.
 	observedAnswers = 3
 	maxObserved     = 30 * time.Second
+	trialOfNew      = 10 * time.Second // of an endpoint that has answered nobody
 	rare            = 1.0 / 50
 )
 
@@ -250,7 +252,11 @@ func (d *Detector) evidence(now time.Time, r *record) []try {
 
 // hasEvidence reports whether the evidence suffices for an ejection.
 func (d *Detector) hasEvidence(now time.Time, r *record) bool {
-	return count(d.evidence(now, r)) >= minTries
+	needed := minTries
+	if r.isTried {
+		needed = minTrialTries
+	}
+	return count(d.evidence(now, r)) >= needed
 }
 
 // counts reports whether tries of a client are evidence.
@@ -306,7 +312,7 @@ func (d *Detector) computeObserved(r *record) time.Time {
 		lasts = max(lasts, observedAnswers/rares)
 	}
 	if len(r.clients) == 0 && r.isTried {
-		return r.looked.Add(trialTime)
+		return r.looked.Add(trialOfNew)
 	}
 	limit := maxObserved * time.Duration(1+2*min(r.level, 2))
 	return r.looked.Add(min(time.Duration(lasts*float64(time.Second)), limit))

@@ -113,6 +113,11 @@ func (d *Detector) waiting(now time.Time, wake func(time.Time), walk *time.Time)
 				if wake(r.trialUntil); !d.last.After(r.looked) {
 					*walk = r.looked.Add(trialWait)
 				}
+				if r.wantsProbe() && !now.Before(r.nextProbe) {
+					all = append(all, r)
+				} else if r.wantsProbe() {
+					wake(r.nextProbe)
+				}
 			case r.phase == suspect, r.phase == returning, r.phase == lost, r.wantsProbe() && !now.Before(r.nextProbe):
 				all = append(all, r)
 			case r.wantsProbe():
@@ -155,7 +160,8 @@ func (d *Detector) takeTurns(now time.Time, all []*record) {
 
 // wantsProbe reports whether a record needs a probe, now or later.
 func (r *record) wantsProbe() bool {
-	return r.phase == probed && r.sent < suspectProbes || r.phase == ejected && r.waiting == 0
+	return r.phase == probed && r.sent < suspectProbes ||
+		(r.phase == ejected || r.phase == onTrial) && r.waiting == 0
 }
 
 // Probed records the result of a probe.
@@ -180,9 +186,11 @@ func (d *Detector) Probed(now time.Time, probe Probe, result Result) {
 			r.port.heard(now, r.Addr)
 		}
 		d.clear(now, r)
-	case r.phase == ejected && result == Answered:
-		r.phase, r.tries, r.waiting, r.heard, r.decay = watched, nil, 0, now, now.Add(baseTime)
+	case r.isListed() && result == Answered:
+		r.phase, r.isTried, r.tries, r.waiting, r.heard, r.decay = watched, false, nil, 0, now, now.Add(baseTime)
 		d.changed[r.Port] = struct{}{}
+	case r.phase == onTrial:
+		r.nextProbe = now.Add(trialProbe)
 	case r.phase == ejected:
 		d.stillLost(now, r, result)
 	}
