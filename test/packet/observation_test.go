@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -35,8 +36,21 @@ func (s *story) observationSteps() map[string]any {
 			out, _ := s.nftproxy(s.t, args...).Output()
 			return string(out)
 		},
-		"generations": s.generations,
+		"shows": s.shows, "generations": s.generations,
 	}
+}
+
+// shows PATTERN repeats a command of nftproxy until its output has a match.
+func (s *story) shows(pattern string, args ...string) (text string) {
+	matches := regexp.MustCompile("(?m)" + pattern)
+	eventually(s.t, strings.Join(args, " "), func() error {
+		out, _ := s.nftproxy(s.t, args...).Output()
+		if text = string(out); !matches.MatchString(text) {
+			return fmt.Errorf("no match for %q in\n%s", pattern, text)
+		}
+		return nil
+	})
+	return text
 }
 
 // families returns the metrics of node1 by name.
