@@ -153,3 +153,24 @@ func podLinks(ports int) (veths, bridges []netlink.Link, err error) {
 	}
 	return veths, bridges, err
 }
+
+// uplinks returns the interfaces of the default routes of an address family.
+func uplinks(family int) (names []string, err error) {
+	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range routes {
+		indexes := []int{r.LinkIndex}
+		for _, hop := range r.MultiPath {
+			indexes = append(indexes, hop.LinkIndex)
+		}
+		for _, index := range indexes {
+			link, err := netlink.LinkByIndex(index) // an error for 0, the index of a route with several hops
+			if err == nil && link.Attrs().Flags&unix.IFF_LOOPBACK == 0 && !slices.Contains(names, link.Attrs().Name) {
+				names = append(names, link.Attrs().Name)
+			}
+		}
+	}
+	return names, nil
+}

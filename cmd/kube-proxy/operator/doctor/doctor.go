@@ -1,15 +1,29 @@
+// Package doctor checks a node for conditions that make Services fail: the
+// kernel, its settings, and what other programs have configured in the network
+// namespace of the calling thread.
+//
+// Each check returns a finding with its reason and, unless all is well, a
+// remedy. docs/checks.md has a section for each check. Most checks need only
+// the kernel; those that need a running proxy are skipped without one. The
+// checks change nothing. One of them sends a transaction that the kernel
+// aborts.
 package doctor
 
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nftproxy/nftproxy/cmd/findings"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/kernel"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
@@ -166,3 +180,49 @@ func skipped(reason string) Finding { return Finding{Result: Skipped, Reason: re
 
 // unknown is the finding of a check that failed itself.
 func unknown(err error) Finding { return Finding{Result: Skipped, Reason: err.Error()} }
+
+// node is the node that is checked. Settings are read below Root, everything
+// else in the network namespace of the calling thread.
+type node struct {
+	Config
+	// failed is the first error of a method that reads settings. The check then
+	// has no other finding.
+	failed error
+}
+
+// withoutProxy is the finding of a check that needs a running proxy.
+func (n *node) withoutProxy() Finding {
+	if n.ProxyError != nil {
+		return skipped("only a running proxy knows: " + n.ProxyError.Error())
+	}
+	return skipped("only a running proxy knows")
+}
+
+func families() []nft.Family { return []nft.Family{nft.IPv4, nft.IPv6} }
+
+func (n *node) path(parts ...string) string {
+	return filepath.Join(append([]string{n.Root}, parts...)...)
+}
+
+// list returns at most limit values, and the number of the others.
+func list[T any](values []T, limit int) string {
+	var texts []string
+	for _, v := range values[:min(len(values), limit)] {
+		texts = append(texts, fmt.Sprint(v))
+	}
+	text := strings.Join(texts, ", ")
+	if more := len(values) - limit; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// sortedLines returns the lines in order, the first ones if there are many.
+func sortedLines(lines []string) []string {
+	const limit = 20
+	slices.Sort(lines)
+	if more := len(lines) - limit; more > 0 {
+		lines = append(lines[:limit], fmt.Sprintf("and %d more", more))
+	}
+	return lines
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 	"github.com/nftproxy/nftproxy/test/must"
 )
 
@@ -106,6 +107,21 @@ func TestDocumentation(t *testing.T) {
 		}
 		if slices.Contains(slow, name) == fast[name] {
 			t.Errorf("docs/checks.md: the checks that --fast leaves out are %q, %s is fast: %v", slow, name, fast[name])
+		}
+	}
+}
+
+// Without privileges only the check of the kernel fails. The others do not
+// claim that something is wrong with the rules.
+func TestWithoutPrivileges(t *testing.T) {
+	var r *doctor.Report
+	nstest.Unprivileged(t, func() { r = doctor.Run(t.Context(), doctor.Config{}) })
+	wanted := map[string]doctor.Result{"kernel": doctor.Fail, "kernel-features": doctor.Skipped, "table": doctor.Skipped}
+	for _, f := range r.Findings {
+		switch want := wanted[f.Check]; want {
+		case "", f.Result:
+		default:
+			t.Errorf("%s: got %s: %s, want %s", f.Check, f.Result, f.Reason, want)
 		}
 	}
 }

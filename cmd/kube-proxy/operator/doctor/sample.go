@@ -1,6 +1,8 @@
 package doctor
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -174,4 +176,74 @@ func (s *sampler) fromOutside(t target) (sample, bool) {
 func (s *sampler) fromNode(t target) (sample, bool) {
 	addr, err := s.NodeSource(t.endpoint.Addr())
 	return sampleTo(t, addr, walk.Interface{}, "this node"), err == nil && !t.toNode // packets to itself use loopback
+}
+
+// survey is the effects of other programs on sample connections.
+type survey struct {
+	effects []hooks.Effect
+	tables  int      // the number of tables of nftproxy
+	samples int      // the number of connections
+	earlier []string // the nat chains that precede those of nftproxy
+}
+
+// followSamples follows journeys of sample connections.
+func followSamples(
+	ctx context.Context, samples func(*explain.Kernel) ([]sample, error),
+	journeys func(*hooks.Tables, *hooks.Connection) []hooks.Journey,
+) (all survey, err error) {
+	err = explain.InTables(func(k *explain.Kernel) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var of survey
+		_, err := k.Conn.Snapshot(func() (err error) {
+			of, err = followSamplesOf(k, samples, journeys)
+			return err
+		})
+		for _, e := range of.effects {
+			all.effects = hooks.Add(all.effects, e)
+		}
+		all.tables++
+		all.samples += of.samples
+		for _, chain := range of.earlier { // chains of family inet are found in both families
+			if !slices.Contains(all.earlier, chain) {
+				all.earlier = append(all.earlier, chain)
+			}
+		}
+		return err
+	})
+	if errors.Is(err, explain.ErrNoTable) {
+		err = nil
+	}
+	return all, err
+}
+
+// followSamplesOf is followSamples for one family.
+func followSamplesOf(
+	k *explain.Kernel, samples func(*explain.Kernel) ([]sample, error),
+	journeys func(*hooks.Tables, *hooks.Connection) []hooks.Journey,
+) (s survey, err error) {
+	tables, err := hooks.Read(k.Conn, k.Table, k)
+	if err == nil {
+		err = tables.Unseen
+	}
+	if err != nil {
+		return s, err
+	}
+	all, err := samples(k)
+	if err != nil {
+		return s, err
+	}
+	s.earlier = tables.EarlierNAT()
+	for _, sample := range all {
+		s.samples++
+		found, err := tables.Follow(sample.description, journeys(tables, &sample.Connection))
+		if err != nil {
+			return s, err
+		}
+		for _, e := range found {
+			s.effects = hooks.Add(s.effects, e)
+		}
+	}
+	return s, nil
 }

@@ -1,8 +1,11 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -12,9 +15,52 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
+
+// sysctl returns the value of a sysctl, such as net/ipv4/ip_forward. known is
+// false if the kernel does not have it.
+func (n *node) sysctl(name string) (value string, known bool) {
+	data, err := os.ReadFile(n.path("proc/sys", name))
+	if !errors.Is(err, fs.ErrNotExist) {
+		n.failed = cmp.Or(n.failed, err)
+	}
+	return strings.TrimSpace(string(data)), err == nil
+}
+
+// number returns the number in a sysctl.
+func (n *node) number(name string) (value int, known bool) {
+	text, known := n.sysctl(name)
+	if !known {
+		return 0, false
+	}
+	value, err := strconv.Atoi(text)
+	n.failed = cmp.Or(n.failed, err)
+	return value, err == nil
+}
+
+// ipv4Conf has the IPv4 settings of each interface, and of `all`.
+const ipv4Conf = "net/ipv4/conf/"
+
+// interfacesWhere returns the interfaces, without lo, whose IPv4 setting meets
+// a condition.
+func (n *node) interfacesWhere(setting string, meets func(value int) bool) (names []string) {
+	entries, err := os.ReadDir(n.path("proc/sys", ipv4Conf))
+	n.failed = cmp.Or(n.failed, err)
+	for _, e := range entries {
+		name := e.Name()
+		if name == "lo" || name == "all" || name == "default" {
+			continue
+		}
+		// The name of an interface can contain a dot, but no slash.
+		if value, known := n.number(ipv4Conf + name + "/" + setting); known && meets(value) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 // checkForwarding checks that the kernel forwards packets to endpoints.
 func checkForwarding(_ context.Context, n *node) Finding {
@@ -116,27 +162,6 @@ func (n *node) reversePathDrops() (dropped uint64) {
 		}
 	}
 	return dropped
-}
-
-// uplinks returns the interfaces of the default routes of an address family.
-func uplinks(family int) (names []string, err error) {
-	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range routes {
-		indexes := []int{r.LinkIndex}
-		for _, hop := range r.MultiPath {
-			indexes = append(indexes, hop.LinkIndex)
-		}
-		for _, index := range indexes {
-			link, err := netlink.LinkByIndex(index) // an error for 0, the index of a route with several hops
-			if err == nil && link.Attrs().Flags&unix.IFF_LOOPBACK == 0 && !slices.Contains(names, link.Attrs().Name) {
-				names = append(names, link.Attrs().Name)
-			}
-		}
-	}
-	return names, nil
 }
 
 // checkRouteLocalnet checks that other hosts cannot reach services on
@@ -267,4 +292,48 @@ func nodePorts() (ports []int) {
 	}
 	slices.Sort(ports)
 	return ports
+}
+
+// Thresholds of the fill of connection tracking in percent. A full table drops
+// new connections.
+const (
+	fillWarn = 80
+	fillFail = 95
+)
+
+// checkConntrack checks how full connection tracking is.
+func checkConntrack(_ context.Context, n *node) Finding {
+	usage, err := conntrack.ReadUsage(n.Root)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return skipped("connection tracking is not loaded")
+	case err != nil:
+		return unknown(err)
+	case usage.Max == 0:
+		return ok("connection tracking has no limit")
+	}
+	percent := int(usage.Full() * 100)
+	fill := fmt.Sprintf("connection tracking has %d of %d entries (%d %%)", usage.Entries, usage.Max, percent)
+	const remedy = "raise conntrack.maxPerCore or conntrack.min in the configuration of the proxy (net.netfilter." +
+		"nf_conntrack_max); nftproxy top shows which Service has the connections"
+	switch {
+	case percent >= fillFail:
+		return fail(fill+": new connections are dropped, or will be soon", remedy)
+	case percent >= fillWarn:
+		return warn(fill+": when it is full, new connections are dropped", remedy)
+	}
+	return ok(fill)
+}
+
+// checkLiberal reports whether packets outside of the TCP window are
+// translated.
+func checkLiberal(_ context.Context, n *node) Finding {
+	value, known := n.number("net/netfilter/nf_conntrack_tcp_be_liberal")
+	switch {
+	case !known:
+		return skipped("connection tracking is not loaded")
+	case value != 0:
+		return ok("nf_conntrack_tcp_be_liberal is 1")
+	}
+	return ok("nf_conntrack_tcp_be_liberal is 0, the default: packets outside of the TCP window are not translated")
 }
