@@ -3,114 +3,48 @@ package ruleset
 import (
 	"fmt"
 	"slices"
-	"strconv"
+	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/rendezvous"
 )
 
-// Most service ports share balancers. A service port with session affinity
-// (sticky.go) or with a number (class.go) has chains of its own instead: one
-// for each list of endpoints that its frontends use.
-
-// hasChains reports whether the service port has chains of its own.
-func (p *Plan) hasChains() bool { return p.HasAffinity() || p.Number != 0 }
-
-// chainName returns the name of a chain of the service port. It contains no
-// slash, because kube-proxy deletes all chains with a slash.
-func (p *Plan) chainName(k chainKind) string {
-	if p.HasAffinity() {
-		return affinityPrefixes[k] + p.AffinityName()
-	}
-	return portPrefixes[k] + strconv.Itoa(int(p.Number))
+// Balancer returns the chain of a balancer, and the row that leads to it.
+func (r *Ruleset) Balancer(c Class) (*nft.Chain, nft.Row) {
+	chain := c.chain(r.layout.family, r.config)
+	return chain, leads(r.layout.chainsOf(c), c, chain.Name)
 }
 
-// chainKinds returns the kinds of the chains of a service port.
-func (p *Plan) chainKinds() (found []chainKind) {
-	if p == nil || !p.hasChains() {
-		return nil
-	}
-	var used [chainKinds]bool
-	for _, f := range p.Frontends {
-		k := f.ownKind()
-		used[k] = true
-		used[toAll] = used[toAll] || k == toExternal || f.splitsClients() // see masquerade
-	}
-	for _, k := range []chainKind{toExternal, toAll, toLocal} {
-		if used[k] && p.list(k.policy()).rows() > 0 {
-			found = append(found, k)
-		}
-	}
-	return found
-}
-
-// Session affinity needs chains for each service port, because only a rule for
-// one endpoint can write the id of that endpoint to an affinity set.
-
-// affinityPrefixes are the prefixes of the names of these chains.
-// namespace.name.protocol.port follows, or namespace.name.protocol for a port
-// without a name. Before it, chains for known clients have the number of a
-// group, and chains for new clients the index of a target.
-var (
-	affinityPrefixes = map[chainKind]string{
-		toAll: "affinity.", toLocal: "affinity-local.", toExternal: "affinity-external.",
-	}
-	knownPrefixes = map[chainKind]string{toAll: "affinity-known.", toLocal: "affinity-local-known."}
-	newPrefixes   = map[chainKind]string{toAll: "affinity-new.", toLocal: "affinity-local-new."}
-)
-
-// portPrefixes are the prefixes of the names of the chains of numbered service
-// ports. The number follows.
-var portPrefixes = map[chainKind]string{toAll: "port-", toLocal: "port-local-", toExternal: "port-external-"}
-
-// Chains returns the chains of a service port. A nil plan, and a service port
-// that uses balancers, have none.
-func (r *Ruleset) Chains(p *Plan) (chains []*nft.Chain) {
-	for _, kind := range p.chainKinds() {
-		switch {
-		case kind == toExternal:
-			chains = append(chains, r.masquerade(p))
-		case p.Number != 0:
-			chains = append(chains, r.numberChain(p, kind))
-		default:
-			chains = append(chains, r.sticky(p, kind).chains()...)
-		}
-	}
-	return chains
-}
-
-// ChainNames returns the names of the chains that Chains returns.
-func (r *Ruleset) ChainNames(p *Plan) (names []string) {
-	for _, kind := range p.chainKinds() {
-		if p.HasAffinity() && kind != toExternal {
-			names = append(names, r.sticky(p, kind).names()...)
-			continue
-		}
-		names = append(names, p.chainName(kind))
-	}
-	return names
-}
-
-// masquerade marks traffic for masquerading before its endpoint is
-// selected. For port-external-7 it is
+// chain returns the chain of a balancer. For `guarded-3` it is
 //
-//	meta mark set meta mark | 0x00004000
-//	goto port-7
-func (r *Ruleset) masquerade(p *Plan) *nft.Chain {
-	return &nft.Chain{Name: p.chainName(toExternal), Rules: []nft.Rule{
-		nft.NewRule(nft.SetMarkBits(r.config.mark())),
-		nft.NewRule(nft.Goto(p.chainName(toAll))),
-	}}
+//	jump firewall
+//	meta mark set meta mark | 0x00004000 meta priority set numgen random mod 3 offset 1 goto retry
+//
+// `external-3` has the second rule only, and `balance-3` has, before its draw,
+// `jump outside-cluster`. `all-3` draws with the offset 16777217. Balancers of
+// NodePorts go to retry-nodeport. `balance-1`, `balance-once-3` and hashes go
+// to pick. See draw for `balance-weighted-251` and `balance-hash-251`.
+func (c Class) chain(f nft.Family, config *Config) *nft.Chain {
+	k, chain := kinds[c.kind()], &nft.Chain{Name: c.name()}
+	if k.first != "" {
+		chain.Rules = append(chain.Rules, nft.NewRule(nft.Jump(k.first)))
+	}
+	var prepare nft.Statement
+	if k.masquerade {
+		prepare = nft.SetMarkBits(config.mark())
+	}
+	draw := nft.SetPriority(c.draw().index(f, c.rows(), k.index))
+	chain.Rules = append(chain.Rules, nft.NewRule(prepare, draw, nft.Goto(config.after(k.to, c.draw(), c.rows()))))
+	return chain
 }
 
-// AffinitySet returns the set that the chains of a service port use, nil if the
-// service port has no chains.
-func (r *Ruleset) AffinitySet(p *Plan) *nft.Set {
-	if !p.HasAffinity() || len(p.chainKinds()) == 0 {
-		return nil
+// Balancers returns the classes of the balancers that draw one of n targets.
+func Balancers(n int) (classes []Class) {
+	for k := range chainKinds {
+		classes = append(classes, balancerClass(k, random, n))
 	}
-	return r.layout.affinity[p.ClientSet]
+	return classes
 }
 
 // A service port that hashes clients, or whose endpoints have weights, has
@@ -200,4 +134,87 @@ func (p *Plan) slotsOf(targets []Target) []uint16 {
 		slots[i] = order[e]
 	}
 	return slots
+}
+
+// The first packet of a connection draws an endpoint, and connection tracking
+// remembers it. If the endpoint is dead, the client repeats its first packet,
+// and each of them goes to the same endpoint. Therefore an entry of connection
+// tracking without an answer lives for Config.RetryAfter only where a draw can
+// have another result: then the repeated packet draws again. A draw of one
+// endpoint, hashes and session affinity would have the same result, and the
+// answer of a slow endpoint would meet no entry.
+//
+// The kernel has no such timeouts that nft can write for SCTP. Its default for
+// an INIT without an answer is 3 s, after which a client repeats the INIT.
+
+const (
+	// MaxRetryAfter is the maximum of Config.RetryAfter, less than any default
+	// of the kernel: nft cannot load an object without a timeout of its own.
+	MaxRetryAfter = time.Minute
+	// retryUDP is how long a UDP flow without an answer keeps its endpoint, in
+	// seconds. The resolver of glibc repeats a query after 5 s.
+	retryUDP = 3
+	// portDNS is the port of service ports whose UDP flows draw again.
+	portDNS = 53
+)
+
+// retries reports whether connections to a service port without an answer draw
+// another endpoint: except those of UDP, among which are flows in one direction
+// only, to other ports than that of DNS.
+func retries(svc *cluster.Service, port cluster.ServicePort) bool {
+	switch svc.Retry {
+	case cluster.RetryOn:
+		return true
+	case cluster.RetryOff:
+		return false
+	}
+	return port.Protocol != cluster.UDP || port.Port == portDNS
+}
+
+// after returns the chain to which a chain goes that draws one of n rows.
+func (c *Config) after(to pick, d draw, n int) string {
+	switch {
+	case n == 1:
+		return to.chain
+	case c.RetryAfter > 0 && (d == random || d == weighted):
+		return to.retry
+	}
+	return to.drawn
+}
+
+// Timeouts are timeouts of connection tracking of this network namespace, in
+// seconds.
+type Timeouts struct{ TCP, UDP nft.TimeoutPolicy }
+
+// SetTimeouts sets the timeouts of connections that have an answer, which are
+// part of each Program that is made later. Those that are 0 are copied by the
+// kernel when it adds the objects.
+func (r *Ruleset) SetTimeouts(t Timeouts) { r.timeouts = t }
+
+// ctTimeouts returns the timeouts of connections whose endpoint was drawn:
+//
+//	ct timeout retry-tcp { protocol tcp; policy = { syn_sent : 1, syn_recv : 60, … } }
+//	ct timeout retry-udp { protocol udp; policy = { unreplied : 3, replied : 120 } }
+func (p *program) ctTimeouts() []*nft.CtTimeout {
+	tcp := &nft.CtTimeout{Name: "retry-tcp", Protocol: uint8(cluster.TCP), Policy: p.timeouts.TCP}
+	udp := &nft.CtTimeout{Name: "retry-udp", Protocol: uint8(cluster.UDP), Policy: p.timeouts.UDP}
+	tcp.Policy[0], udp.Policy[0] = uint32(p.config.RetryAfter/time.Second), retryUDP
+	return []*nft.CtTimeout{tcp, udp}
+}
+
+// retry returns the chains for draws that are repeated. Connections of other
+// protocols pass the statements. `retry` is
+//
+//	ct timeout set "retry-tcp" ct timeout set "retry-udp" goto drawn
+func (p *program) retry() (chains []*nft.Chain) {
+	if p.config.RetryAfter == 0 {
+		return nil
+	}
+	timeouts := p.ctTimeouts()
+	for _, to := range picks() {
+		chains = append(chains, &nft.Chain{Name: to.retry, Rules: []nft.Rule{
+			nft.NewRule(nft.SetCtTimeout(timeouts[0]), nft.SetCtTimeout(timeouts[1]), nft.Goto(to.drawn)),
+		}})
+	}
+	return chains
 }

@@ -50,7 +50,7 @@ var kinds = [chainKinds]struct {
 
 // pick is a chain that looks targets up, and the chains in front of it: drawn
 // for draws of one of several targets (see afterDraw), and retry for those
-// that are repeated (see retry.go). mask has the bits of the number that do not
+// that are repeated (see retries). mask has the bits of the number that do not
 // belong to the index of a target in its list.
 type pick struct {
 	chain, drawn, retry string
@@ -234,43 +234,6 @@ func (l *layout) chainsOf(c Class) *nft.Set {
 		return l.vips.classChains
 	}
 	return l.localClassChains
-}
-
-// Balancer returns the chain of a balancer, and the row that leads to it.
-func (r *Ruleset) Balancer(c Class) (*nft.Chain, nft.Row) {
-	chain := c.chain(r.layout.family, r.config)
-	return chain, leads(r.layout.chainsOf(c), c, chain.Name)
-}
-
-// chain returns the chain of a balancer. For `guarded-3` it is
-//
-//	jump firewall
-//	meta mark set meta mark | 0x00004000 meta priority set numgen random mod 3 offset 1 goto retry
-//
-// `external-3` has the second rule only, and `balance-3` has, before its draw,
-// `jump outside-cluster`. `all-3` draws with the offset 16777217. Balancers of
-// NodePorts go to retry-nodeport. `balance-1`, `balance-once-3` and hashes go
-// to pick. See draw for `balance-weighted-251` and `balance-hash-251`.
-func (c Class) chain(f nft.Family, config *Config) *nft.Chain {
-	k, chain := kinds[c.kind()], &nft.Chain{Name: c.name()}
-	if k.first != "" {
-		chain.Rules = append(chain.Rules, nft.NewRule(nft.Jump(k.first)))
-	}
-	var prepare nft.Statement
-	if k.masquerade {
-		prepare = nft.SetMarkBits(config.mark())
-	}
-	draw := nft.SetPriority(c.draw().index(f, c.rows(), k.index))
-	chain.Rules = append(chain.Rules, nft.NewRule(prepare, draw, nft.Goto(config.after(k.to, c.draw(), c.rows()))))
-	return chain
-}
-
-// Balancers returns the classes of the balancers that draw one of n targets.
-func Balancers(n int) (classes []Class) {
-	for k := range chainKinds {
-		classes = append(classes, balancerClass(k, random, n))
-	}
-	return classes
 }
 
 // A target that a balancer draws is looked up by frontend and index, so a

@@ -299,3 +299,44 @@ func (m ServiceMetrics) Enabled() bool { return m == ServiceMetricsAnnotated || 
 func (m ServiceMetrics) counts(svc *cluster.Service) bool {
 	return m == ServiceMetricsAll || m == ServiceMetricsAnnotated && svc.Metrics
 }
+
+// PodsChain is the name of the chain whose rules Pods reads.
+const PodsChain = chainExternalLocal
+
+// Pods is how rules recognize packets of this cluster's pods.
+type Pods struct {
+	// Range is the range of their addresses. It is not valid if the rules
+	// recognize them by the interface.
+	Range netip.Prefix
+	// Interface is the name of the interface, or its beginning and *.
+	Interface string
+}
+
+// String returns `the range 10.244.0.0/16` or `interface veth*`.
+func (p Pods) String() string {
+	if p.Range.IsValid() {
+		return "the range " + p.Range.String()
+	}
+	return "interface " + p.Interface
+}
+
+// HasInterface reports whether the rules recognize pods by an interface with
+// this name.
+func (p Pods) HasInterface(name string) bool {
+	prefix, wildcard := strings.CutSuffix(p.Interface, "*")
+	return name == prefix || wildcard && strings.HasPrefix(name, prefix)
+}
+
+// PodsOf returns how the rules of PodsChain recognize pods. ok is false if they
+// recognize none.
+func PodsOf(f nft.Family, rules []nft.Rule) (pods Pods, ok bool) {
+	for _, rule := range rules {
+		if p, ok := rule.Prefix(nft.Saddr(f)); ok {
+			return Pods{Range: p}, true
+		}
+		if name, ok := rule.Interface(); ok {
+			return Pods{Interface: name}, true
+		}
+	}
+	return Pods{}, false
+}

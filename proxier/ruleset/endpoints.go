@@ -2,7 +2,6 @@ package ruleset
 
 import (
 	"cmp"
-	"encoding/json"
 	"net/netip"
 	"slices"
 
@@ -195,214 +194,203 @@ func arrange(before, now []Target) []Target {
 	return out
 }
 
-// EndpointPlace is where an endpoint is.
-type EndpointPlace struct {
-	Addr netip.Addr `json:"address"`
-	// Port is 0 if the endpoint does not have the service port.
-	Port uint16 `json:"port,omitempty"`
-	// Node is the node of the endpoint, "" if it is unknown.
-	Node string `json:"node,omitempty"`
-	// Pod is the name of the pod, "" if the endpoint is no known pod.
-	Pod string `json:"pod,omitempty"`
+// Ejected are the endpoints that a plan leaves out because they are ejected.
+type Ejected struct {
+	// Cluster and Local would be among the targets of these names.
+	Cluster, Local []cluster.Ejection
+	// OnTrial are endpoints that are used although they answered no probe.
+	OnTrial []netip.AddrPort
+	// Open reports whether a list uses its ejected endpoints, because they are
+	// more than half of it.
+	Open bool
+	// NoneHealthy reports whether no endpoint of a list is healthy. It uses
+	// those that became unhealthy last.
+	NoneHealthy bool
 }
 
-// String returns the address, with the port if there is one.
-func (p EndpointPlace) String() string {
-	if p.Port == 0 {
-		return p.Addr.String()
-	}
-	return netip.AddrPortFrom(p.Addr, p.Port).String()
-}
-
-// EndpointUse is an endpoint, and how a service port uses it.
-type EndpointUse struct {
-	EndpointPlace
-	// OnThisNode reports whether Node is this node.
-	OnThisNode bool `json:"onThisNode"`
-	// Source is the name of the EndpointSlice.
-	Source      string `json:"endpointSlice"`
-	Ready       bool   `json:"ready"`
-	Serving     bool   `json:"serving"`
-	Terminating bool   `json:"terminating"`
-	// Zones and Nodes are those whose clients should use the endpoint (hints).
-	Zones []string `json:"hintedZones,omitempty"`
-	Nodes []string `json:"hintedNodes,omitempty"`
-	// Cluster and Local are the reasons why traffic with policy Cluster and
-	// Local does not use the endpoint, "" if it does.
-	Cluster Use `json:"cluster"`
-	Local   Use `json:"local"`
-	// Ejection is not nil if one of them is UnusedEjected, or if the endpoint
-	// is unhealthy, although it may be used.
-	Ejection *cluster.Ejection `json:"ejection,omitempty"`
-}
-
-// Use is the reason why an endpoint is not used, "" if it is used.
-type Use Code
-
-// useJSON is a Use in JSON.
-type useJSON struct {
-	Used   bool   `json:"used"`
-	Reason Code   `json:"reason,omitempty"`
-	Text   string `json:"text,omitempty"`
-}
-
-// MarshalJSON implements json.Marshaler: an object with the reason, its text,
-// and whether the endpoint is used.
-func (u Use) MarshalJSON() ([]byte, error) {
-	return json.Marshal(useJSON{u == "", Code(u), Code(u).Text(Facts{})})
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (u *Use) UnmarshalJSON(data []byte) error {
-	var v useJSON
-	err := json.Unmarshal(data, &v)
-	*u = Use(v.Reason)
-	return err
-}
-
-// For returns the reason why traffic with a policy does not use the endpoint.
-func (u *EndpointUse) For(policy cluster.Policy) Code {
-	if policy == cluster.PolicyLocal {
-		return Code(u.Local)
-	}
-	return Code(u.Cluster)
-}
-
-// Why returns why traffic with a policy does not use the endpoint, for people,
-// "" if it does.
-func (u *EndpointUse) Why(policy cluster.Policy) string {
-	switch why := u.For(policy); why {
-	case "":
-		return ""
-	case UnusedEjected:
-		return u.Ejection.String()
-	default:
-		return why.Text(Facts{})
-	}
-}
-
-// EndpointUses returns how a service port uses each of its endpoints of a
-// family, as a plan made of the same input does.
-func EndpointUses(f nft.Family, in *PlanInput) []EndpointUse {
-	s := newSelection(f, in)
-	var out []EndpointUse
-	for _, e := range in.Endpoints {
-		if f.Of(e.Addr) {
-			u := s.use(e, in.Port)
-			u.Ejection = in.ejection(&u)
-			out = append(out, u)
-		}
-	}
-	return out
-}
-
-// ejection returns the ejection of an endpoint that is unhealthy, or that is
-// not used because of it, nil for others.
-func (in *PlanInput) ejection(u *EndpointUse) *cluster.Ejection {
-	at := netip.AddrPortFrom(u.Addr, u.Port)
-	i, found := slices.BinarySearchFunc(in.Ejections, at, func(e cluster.Ejection, at netip.AddrPort) int {
-		return e.Endpoint.Compare(at)
-	})
-	unused := u.For(cluster.PolicyCluster) == UnusedEjected || u.For(cluster.PolicyLocal) == UnusedEjected
-	if !found || !unused && !in.Ejections[i].Unhealthy() {
+// All returns the endpoints that are left out of any list. The caller must not
+// modify them.
+func (e *Ejected) All() []cluster.Ejection {
+	if e == nil {
 		return nil
 	}
-	return &in.Ejections[i]
+	all := slices.Clip(e.Cluster)
+	for _, local := range e.Local {
+		same := func(o cluster.Ejection) bool { return o.Endpoint == local.Endpoint }
+		if !slices.ContainsFunc(e.Cluster, same) {
+			all = append(all, local)
+		}
+	}
+	return all
 }
 
-// selection are the endpoints that a service port uses, by address and port.
-type selection struct {
-	node           *cluster.Node
-	candidates     map[netip.AddrPort]*cluster.Endpoint
-	cluster, local map[netip.AddrPort]Code
-	// hinted is why ready endpoints are not in cluster.
-	hinted Code
+// usable returns all endpoints that the service port uses for traffic with a
+// policy while none of them is ejected, except those with weight 0, sorted.
+func (p *Plan) usable(policy cluster.Policy) (all []netip.AddrPort) {
+	targets, left := p.Cluster, []cluster.Ejection(nil)
+	if policy == cluster.PolicyLocal {
+		targets = p.Local
+	}
+	if e := p.Ejected; e != nil && policy == cluster.PolicyLocal {
+		left = e.Local
+	} else if e != nil {
+		left = e.Cluster
+	}
+	for _, t := range targets {
+		if !IsWeightless(p.Service, t.Weight) {
+			all = append(all, t.AddrPort())
+		}
+	}
+	for _, e := range left {
+		all = append(all, e.Endpoint)
+	}
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return all
 }
 
-func newSelection(f nft.Family, in *PlanInput) *selection {
-	all := candidates(nil, in.Endpoints, f, in.Port, in.Node)
-	s := &selection{
-		node: in.Node, candidates: make(map[netip.AddrPort]*cluster.Endpoint, len(all)),
-		cluster: targetUses(usableForCluster(all, in.Node), in),
-		local:   targetUses(usableForLocal(all, in.Node), in),
-		hinted:  UnusedZoneHints,
+// Usable returns the endpoints that the service port uses for traffic with the
+// policies Cluster and Local while none of them is ejected, except those with
+// weight 0.
+func (p *Plan) Usable() (forCluster, forLocal []netip.AddrPort) {
+	if p == nil {
+		return nil, nil
 	}
-	for _, c := range all {
-		s.candidates[c.AddrPort()] = c.Endpoint
+	return p.usable(cluster.PolicyCluster), p.usable(cluster.PolicyLocal)
+}
+
+// IsUsable reports whether Usable returns an endpoint.
+func (p *Plan) IsUsable(at netip.AddrPort) bool {
+	if p == nil {
+		return false
 	}
-	if _, ok := hinted(highestRank(all), in.Node.Name, func(h *cluster.Hints) []string { return h.Nodes }); ok {
-		s.hinted = UnusedNodeHints
+	uses := func(t Target) bool { return t.AddrPort() == at && !IsWeightless(p.Service, t.Weight) }
+	if slices.ContainsFunc(p.Cluster, uses) || slices.ContainsFunc(p.Local, uses) {
+		return true
 	}
+	isAt := func(e cluster.Ejection) bool { return e.Endpoint == at }
+	e := p.Ejected
+	return e != nil && (slices.ContainsFunc(e.Cluster, isAt) || slices.ContainsFunc(e.Local, isAt))
+}
+
+// selected are the targets of a list that are used, and the ejections of the
+// others.
+type selected struct {
+	targets []Target
+	ejected []cluster.Ejection
+	onTrial []netip.AddrPort
+	// open and noneHealthy are those of Ejected.
+	open, noneHealthy bool
+}
+
+// withoutEjected returns the targets that are used. First those leave that are
+// unhealthy: if all are, the last ones stay. Then those leave that do not
+// answer clients, except those on trial: if they are more than
+// cluster.MaxEjected, all stay, and open reports whether there is more than
+// one.
+func (in *PlanInput) withoutEjected(all []Target) selected {
+	s := selected{targets: all}
+	if len(in.Ejections) == 0 {
+		return s
+	}
+	unhealthy, usable := in.ejected(s.targets, cluster.Ejection.Unhealthy)
+	if s.noneHealthy = len(unhealthy) > 0 && len(unhealthy) == usable; s.noneHealthy {
+		unhealthy = in.withoutLast(unhealthy)
+	}
+	s.leaveOut(unhealthy)
+	silent, usable := in.ejected(s.targets, func(e cluster.Ejection) bool { return !e.Unhealthy() })
+	if len(silent) > cluster.MaxEjected(usable) {
+		s.open, silent = usable > 1, nil
+	}
+	s.leaveOut(slices.DeleteFunc(silent, func(e cluster.Ejection) bool {
+		if e.OnTrial {
+			s.onTrial = append(s.onTrial, e.Endpoint)
+		}
+		return e.OnTrial
+	}))
 	return s
 }
 
-// targetUses returns how targets are used: "" for those within the limits that
-// have a weight.
-func targetUses(targets []Target, in *PlanInput) map[netip.AddrPort]Code {
-	uses := make(map[netip.AddrPort]Code, len(targets))
-	for _, t := range targets {
-		uses[t.AddrPort()] = UnusedBudget
-	}
-	selected := in.withoutEjected(targets)
-	for _, e := range selected.ejected {
-		uses[e.Endpoint] = UnusedEjected
-	}
-	for _, t := range in.Limits.targets(selected.targets) {
-		uses[t.AddrPort()] = ""
-		if IsWeightless(in.Service, t.Weight) {
-			uses[t.AddrPort()] = UnusedWeight
+// ejected returns the ejections of a kind of the targets with a weight, and the
+// number of these targets.
+func (in *PlanInput) ejected(all []Target, kind func(cluster.Ejection) bool) (found []cluster.Ejection, usable int) {
+	ejections := make(map[netip.AddrPort]cluster.Ejection, len(in.Ejections))
+	for _, e := range in.Ejections {
+		if kind(e) {
+			ejections[e.Endpoint] = e
 		}
 	}
-	return uses
+	for _, t := range all {
+		if IsWeightless(in.Service, t.Weight) {
+			continue
+		}
+		usable++
+		if e, ok := ejections[t.AddrPort()]; ok {
+			found = append(found, e)
+		}
+	}
+	return found, usable
 }
 
-// use returns how a service port uses an endpoint.
-func (s *selection) use(e *cluster.Endpoint, port cluster.ServicePort) EndpointUse {
-	n, ok := endpointPort(e, port)
-	at := netip.AddrPortFrom(e.Addr, n)
-	u := EndpointUse{
-		EndpointPlace: EndpointPlace{e.Addr, n, e.Node, e.Pod}, OnThisNode: e.Node == s.node.Name, Source: e.Source,
-		Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
-	}
-	if e.Hints != nil {
-		u.Zones, u.Nodes = e.Hints.Zones, e.Hints.Nodes
-	}
-	both := Code("")
-	switch {
-	case s.node.IsServiceAddr(e.Addr):
-		both = UnusedServiceCIDR
-	case !ok:
-		both = UnusedNoPort
-	case s.candidates[at] != e:
-		both = UnusedDuplicate
-	}
-	if u.Cluster, u.Local = Use(both), Use(both); both != "" {
-		return u
-	}
-	forCluster, known := s.cluster[at]
-	if !known {
-		forCluster = byConditions(e, s.hinted)
-	}
-	forLocal, known := s.local[at]
-	switch {
-	case known:
-	case !u.OnThisNode:
-		forLocal = UnusedOtherNode
-	default:
-		forLocal = byConditions(e, "")
-	}
-	u.Cluster, u.Local = Use(forCluster), Use(forLocal)
-	return u
+// withoutLast returns the ejections without the last ones: what makes all
+// endpoints unhealthy at a time, such as a fault of this node, does so within
+// two periods of the health check.
+func (in *PlanInput) withoutLast(all []cluster.Ejection) (earlier []cluster.Ejection) {
+	last := slices.MaxFunc(all, func(a, b cluster.Ejection) int { return a.Since.Compare(b.Since) })
+	since := last.Since.Add(-2 * in.Service.HealthCheck.Period())
+	return slices.DeleteFunc(all, func(e cluster.Ejection) bool { return !e.Since.Before(since) })
 }
 
-// byConditions returns the reason why an endpoint that is not ready is not
-// used, and otherwise the given reason.
-func byConditions(e *cluster.Endpoint, otherwise Code) Code {
-	switch {
-	case e.Ready:
-		return otherwise
-	case e.Terminating:
-		return UnusedTerminating
+// leaveOut leaves out the targets with these ejections.
+func (s *selected) leaveOut(ejections []cluster.Ejection) {
+	if len(ejections) == 0 {
+		return
 	}
-	return UnusedNotReady
+	out := make(map[netip.AddrPort]struct{}, len(ejections))
+	for _, e := range ejections {
+		out[e.Endpoint] = struct{}{}
+	}
+	var left []Target
+	for _, t := range s.targets {
+		if _, ok := out[t.AddrPort()]; !ok {
+			left = append(left, t)
+		}
+	}
+	s.targets, s.ejected = left, append(s.ejected, ejections...)
+}
+
+// eject returns the lists of endpoints without ejected ones.
+func (p *Plan) eject(in *PlanInput, forCluster, forLocal []Target) (leftCluster, leftLocal []Target) {
+	c, l := in.withoutEjected(forCluster), in.withoutEjected(forLocal)
+	e := Ejected{
+		Cluster: c.ejected, Local: l.ejected, OnTrial: append(c.onTrial, l.onTrial...),
+		Open: c.open || l.open, NoneHealthy: c.noneHealthy || l.noneHealthy,
+	}
+	if e.Open || e.NoneHealthy || len(e.Cluster)+len(e.Local)+len(e.OnTrial) > 0 {
+		p.Ejected = &e
+	}
+	return c.targets, l.targets
+}
+
+// leaveUnhealthy removes the endpoints from Serving that are in no list because
+// they are unhealthy: attempts to connect to them end.
+func (p *Plan) leaveUnhealthy() {
+	if p.Ejected == nil {
+		return
+	}
+	out := make(map[netip.AddrPort]struct{})
+	for _, e := range p.Ejected.All() {
+		if e.Unhealthy() {
+			out[e.Endpoint] = struct{}{}
+		}
+	}
+	if len(out) == 0 {
+		return
+	}
+	for _, t := range slices.Concat(p.Cluster, p.Local) {
+		delete(out, t.AddrPort())
+	}
+	p.Serving = slices.DeleteFunc(p.Serving, func(a netip.AddrPort) bool {
+		_, left := out[a]
+		return left
+	})
 }

@@ -29,6 +29,8 @@ package ruleset
 
 import (
 	"fmt"
+	"net/netip"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -134,3 +136,62 @@ const (
 	chainMasquerading   = "masquerading"
 	chainLocalhost      = "reject-localhost"
 )
+
+// The functions below decode names and rules that were found in a table (see
+// rows.go for rows).
+
+// ServiceCIDRsOf returns the service CIDRs in which the rules of a base chain
+// drop packets to unallocated addresses.
+func ServiceCIDRsOf(f nft.Family, rules []nft.Rule) (cidrs []netip.Prefix) {
+	for _, rule := range rules {
+		if p, ok := rule.Prefix(nft.Daddr(f)); ok && rule.Target() == UnallocatedAddress.name() {
+			cidrs = append(cidrs, p)
+		}
+	}
+	return cidrs
+}
+
+// MasqueradeBy returns the reason for which a rule of a chain masquerades
+// packets or marks them for it. It is "" for a rule of another program.
+func MasqueradeBy(chain, comment string) Code {
+	switch chain {
+	case chainMasquerading: // the packet has no mark
+		return Hairpin
+	case chainExternalLocal, chainNodePortLocal:
+		return FromNode
+	case chainOutsideCluster:
+		if comment == commentMasqueradeAll {
+			return MasqueradeAll
+		}
+		return OutsideCluster
+	}
+	for k := range chainKinds {
+		if kinds[k].masquerade && strings.HasPrefix(chain, kinds[k].name) {
+			return ExternalPolicy
+		}
+	}
+	if strings.HasPrefix(chain, affinityPrefixes[toExternal]) || strings.HasPrefix(chain, portPrefixes[toExternal]) {
+		return ExternalPolicy
+	}
+	return ""
+}
+
+// RejectsOnLocalhost reports whether a chain has the name of the chain that
+// rejects packets to NodePorts that localhost does not serve.
+func RejectsOnLocalhost(chain string) bool { return chain == chainLocalhost }
+
+// RefusalOf returns the reason whose packets a counter counts. ok is false for
+// another counter.
+func RefusalOf(counter string) (r Code, ok bool) {
+	for r, name := range refusalNames {
+		if name == counter {
+			return r, true
+		}
+	}
+	return "", false
+}
+
+// LeadsToAllEndpoints reports whether a set has the name of a map that leads
+// packets of pods and of this node to all endpoints, although
+// externalTrafficPolicy is Local.
+func LeadsToAllEndpoints(set string) bool { return strings.HasPrefix(set, allEndpointsPrefix) }

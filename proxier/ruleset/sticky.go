@@ -2,11 +2,116 @@ package ruleset
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
+
+// Most service ports share balancers. A service port with session affinity
+// or with a number (class.go) has chains of its own instead: one for each list
+// of endpoints that its frontends use.
+
+// hasChains reports whether the service port has chains of its own.
+func (p *Plan) hasChains() bool { return p.HasAffinity() || p.Number != 0 }
+
+// chainName returns the name of a chain of the service port. It contains no
+// slash, because kube-proxy deletes all chains with a slash.
+func (p *Plan) chainName(k chainKind) string {
+	if p.HasAffinity() {
+		return affinityPrefixes[k] + p.AffinityName()
+	}
+	return portPrefixes[k] + strconv.Itoa(int(p.Number))
+}
+
+// chainKinds returns the kinds of the chains of a service port.
+func (p *Plan) chainKinds() (found []chainKind) {
+	if p == nil || !p.hasChains() {
+		return nil
+	}
+	var used [chainKinds]bool
+	for _, f := range p.Frontends {
+		k := f.ownKind()
+		used[k] = true
+		used[toAll] = used[toAll] || k == toExternal || f.splitsClients() // see masquerade
+	}
+	for _, k := range []chainKind{toExternal, toAll, toLocal} {
+		if used[k] && p.list(k.policy()).rows() > 0 {
+			found = append(found, k)
+		}
+	}
+	return found
+}
+
+// Session affinity needs chains for each service port, because only a rule for
+// one endpoint can write the id of that endpoint to an affinity set.
+
+// affinityPrefixes are the prefixes of the names of these chains.
+// namespace.name.protocol.port follows, or namespace.name.protocol for a port
+// without a name. Before it, chains for known clients have the number of a
+// group, and chains for new clients the index of a target.
+var (
+	affinityPrefixes = map[chainKind]string{
+		toAll: "affinity.", toLocal: "affinity-local.", toExternal: "affinity-external.",
+	}
+	knownPrefixes = map[chainKind]string{toAll: "affinity-known.", toLocal: "affinity-local-known."}
+	newPrefixes   = map[chainKind]string{toAll: "affinity-new.", toLocal: "affinity-local-new."}
+)
+
+// portPrefixes are the prefixes of the names of the chains of numbered service
+// ports. The number follows.
+var portPrefixes = map[chainKind]string{toAll: "port-", toLocal: "port-local-", toExternal: "port-external-"}
+
+// Chains returns the chains of a service port. A nil plan, and a service port
+// that uses balancers, have none.
+func (r *Ruleset) Chains(p *Plan) (chains []*nft.Chain) {
+	for _, kind := range p.chainKinds() {
+		switch {
+		case kind == toExternal:
+			chains = append(chains, r.masquerade(p))
+		case p.Number != 0:
+			chains = append(chains, r.numberChain(p, kind))
+		default:
+			chains = append(chains, r.sticky(p, kind).chains()...)
+		}
+	}
+	return chains
+}
+
+// ChainNames returns the names of the chains that Chains returns.
+func (r *Ruleset) ChainNames(p *Plan) (names []string) {
+	for _, kind := range p.chainKinds() {
+		if p.HasAffinity() && kind != toExternal {
+			names = append(names, r.sticky(p, kind).names()...)
+			continue
+		}
+		names = append(names, p.chainName(kind))
+	}
+	return names
+}
+
+// masquerade marks traffic for masquerading before its endpoint is
+// selected. For port-external-7 it is
+//
+//	meta mark set meta mark | 0x00004000
+//	goto port-7
+func (r *Ruleset) masquerade(p *Plan) *nft.Chain {
+	return &nft.Chain{Name: p.chainName(toExternal), Rules: []nft.Rule{
+		nft.NewRule(nft.SetMarkBits(r.config.mark())),
+		nft.NewRule(nft.Goto(p.chainName(toAll))),
+	}}
+}
+
+// AffinitySet returns the set that the chains of a service port use, nil if the
+// service port has no chains.
+func (r *Ruleset) AffinitySet(p *Plan) *nft.Set {
+	if !p.HasAffinity() || len(p.chainKinds()) == 0 {
+		return nil
+	}
+	return r.layout.affinity[p.ClientSet]
+}
 
 // A client of a service port with n endpoints needs n lookups to find out which
 // endpoint it has, or that it has none. Therefore endpoints are in groups: an
@@ -223,4 +328,46 @@ func (s *sticky) renew(t Target) nft.Statement {
 // send translates the destination to a target.
 func (s *sticky) send(t Target) nft.Statement {
 	return append(nft.MatchL4Proto(uint8(s.plan.Port.Protocol)), nft.DNAT(t.AddrPort())...)
+}
+
+// clientSetOf returns the number of the affinity set with a name.
+func clientSetOf(name string) (set uint8, ok bool) {
+	number, ok := strings.CutPrefix(name, affinitySetPrefix)
+	n, err := strconv.ParseUint(number, 10, 8)
+	return uint8(n), ok && err == nil && n < ClientSets
+}
+
+// ParseStickyChain returns the AffinityName of the service port that a chain
+// with rules for known clients belongs to. ok reports whether the chain is one.
+func ParseStickyChain(chain string) (servicePort string, ok bool) {
+	prefix, name, _ := strings.Cut(chain, ".")
+	switch prefix + "." {
+	case affinityPrefixes[toAll], affinityPrefixes[toLocal]:
+		return name, true
+	case knownPrefixes[toAll], knownPrefixes[toLocal]:
+		_, name, ok = strings.Cut(name, ".") // after the number of the group
+		return name, ok
+	}
+	return "", false
+}
+
+// StickyRule is a rule that reads or writes an affinity set and sends the
+// client to an endpoint.
+type StickyRule struct {
+	Endpoint  netip.AddrPort
+	ID, Group uint32 // of the endpoint (see Target)
+	ClientSet uint8
+}
+
+// ParseStickyRule returns the StickyRule that a rule is. ok reports whether it
+// is one.
+func ParseStickyRule(rule nft.Rule) (sticky StickyRule, ok bool) {
+	set, ok := clientSetOf(rule.Set())
+	sticky = StickyRule{Endpoint: rule.DNAT(), ClientSet: set}
+	for _, n := range rule.Priorities() { // the last one is the id, and another one the group
+		if sticky.ID != n {
+			sticky.ID, sticky.Group = n, sticky.ID
+		}
+	}
+	return sticky, ok && sticky.Endpoint.IsValid() && sticky.ID != 0
 }

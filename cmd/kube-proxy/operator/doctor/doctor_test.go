@@ -116,7 +116,9 @@ func TestDocumentation(t *testing.T) {
 func TestWithoutPrivileges(t *testing.T) {
 	var r *doctor.Report
 	nstest.Unprivileged(t, func() { r = doctor.Run(t.Context(), doctor.Config{}) })
-	wanted := map[string]doctor.Result{"kernel": doctor.Fail, "kernel-features": doctor.Skipped, "table": doctor.Skipped}
+	wanted := map[string]doctor.Result{
+		"kernel": doctor.Fail, "kernel-features": doctor.Skipped, "table": doctor.Skipped,
+	}
 	for _, f := range r.Findings {
 		switch want := wanted[f.Check]; want {
 		case "", f.Result:
