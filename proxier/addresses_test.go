@@ -15,8 +15,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/must"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // fakeAddresses are the addresses and errors of a test in a synctest bubble.

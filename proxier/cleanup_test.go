@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // A cleanup deletes the tables of the proxy. Missing tables are not an error.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 func TestConfigValidate(t *testing.T) {

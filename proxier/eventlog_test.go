@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // A namespace with endless warnings leaves log lines to others, and the log

@@ -15,9 +15,9 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/manifest"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/must"
 	"github.com/nftproxy/nftproxy/test/script"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // oneSync is a handler for manifests that calls done after all objects were

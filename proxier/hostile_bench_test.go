@@ -11,8 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // BenchmarkHostileEndpoints deletes an EndpointSlice of terminating endpoints

@@ -9,8 +9,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/must"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // TestMetricsOfKubeProxy compares names, types and labels with the metrics of

@@ -14,8 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // takenState is a Sink that has what it was passed. A frontend belongs to the

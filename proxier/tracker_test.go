@@ -5,8 +5,8 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // The tracker holds the last version of an EndpointSlice, which the source

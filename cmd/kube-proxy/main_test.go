@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/script"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // TestMain makes the test program the program that it tests if it has the name

@@ -13,8 +13,8 @@ import (
 	"github.com/nftproxy/nftproxy/nft/notify"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/must"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 var damageServices = flag.Int("damage-services", 10_000, "Services of 47 endpoints of BenchmarkDamage")

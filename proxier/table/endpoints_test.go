@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // After random edits, the endpoints are the values of a map with the same

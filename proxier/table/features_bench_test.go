@@ -19,8 +19,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 var featureScale = flag.Float64("scale", 1, "factor for the sizes of BenchmarkFeatures")

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // The time for the addresses and the ports of a Service is linear: in quadratic

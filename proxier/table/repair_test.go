@@ -6,8 +6,8 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/notify"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // The monitor that Tables use names the process that changed a table.

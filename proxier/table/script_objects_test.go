@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 	"github.com/nftproxy/nftproxy/test/script"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // objects are the objects of the cluster. They are passed to the present

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // What a commit allocates does not depend on the number of Services that wait.

@@ -10,9 +10,9 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 	"github.com/nftproxy/nftproxy/test/must"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // largeSets is the number of Services of largeTable, of 10 endpoints each.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // newUnconnected returns an IPv4 Table for node1 before Setup.

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/must"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // The examples of docs/commands.md are the output of the commands on a node n1

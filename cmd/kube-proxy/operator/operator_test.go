@@ -13,9 +13,9 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/must"
 	"github.com/nftproxy/nftproxy/test/script"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // run runs the command and returns its output. An error is written as

@@ -16,8 +16,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/must"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // listen makes a proxy answer in the network namespace of the test until the

@@ -16,8 +16,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/history"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/script"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // TestScripts runs the scripts about nftproxy on a node. These are their steps,

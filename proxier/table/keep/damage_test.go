@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // diff returns the differences between the table and what is wanted.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // The monitor belongs to all Keepers: it is closed with the last one. A closed

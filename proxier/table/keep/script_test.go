@@ -12,8 +12,8 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/script"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // Scripts are about a firewall (see fakesource_test.go) without rules. The

@@ -15,8 +15,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/localhost"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/must"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 var _ Proxy = (*proxier.Proxier)(nil)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // All clients that ask at the same time get the snapshot of one walk. A client

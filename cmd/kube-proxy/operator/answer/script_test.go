@@ -19,8 +19,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/script"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // TestScripts runs the scripts about the answers of a proxy on a node. These

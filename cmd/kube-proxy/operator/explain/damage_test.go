@@ -7,7 +7,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // Damage by another program, in each part of the table: explain reports it,

@@ -24,11 +24,11 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/rendezvous"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/must"
 	"github.com/nftproxy/nftproxy/test/oracle"
 	"github.com/nftproxy/nftproxy/test/random"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 var (

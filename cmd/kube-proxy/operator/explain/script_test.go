@@ -15,9 +15,9 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/must"
 	"github.com/nftproxy/nftproxy/test/script"
+	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
 // TestScripts runs the scripts, on node1 of package tabletest. These are their
