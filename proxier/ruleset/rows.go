@@ -368,6 +368,17 @@ func (r *Ruleset) IsIndexed(set *nft.Set) bool {
 	return set == l.vips.targets || set == l.nodePorts.targets || set == l.portTargets
 }
 
+// IsVital reports whether new connections fail if the rows of a set are
+// missing: a packet to most frontends looks one up.
+func (r *Ruleset) IsVital(set *nft.Set) bool {
+	for _, d := range []*dispatchSets{&r.layout.vips, &r.layout.nodePorts} {
+		if set == d.classes || set == d.classChains {
+			return true
+		}
+	}
+	return r.IsIndexed(set)
+}
+
 // After returns the keys of targets that a row leads to: the first targets of a
 // frontend, or the target after another one.
 func (r *Ruleset) After(row nft.Row) []nft.Row {

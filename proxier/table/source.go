@@ -181,6 +181,9 @@ func (s source) HasStableChains(c keep.Content) bool { return planOf(c).Number =
 // IsIndexed implements keep.Source.
 func (s source) IsIndexed(set *nft.Set) bool { return s.t.rules.IsIndexed(set) }
 
+// IsVital implements keep.Source.
+func (s source) IsVital(set *nft.Set) bool { return s.t.rules.IsVital(set) }
+
 // After implements keep.Source.
 func (s source) After(r nft.Row) []nft.Row { return s.t.rules.After(r) }
 

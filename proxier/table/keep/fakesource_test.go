@@ -207,6 +207,7 @@ func (f *firewall) Shared(s *nft.Set) bool            { return s == hosts }
 func (f *firewall) OnDemand() []*nft.Set              { return []*nft.Set{banned, clients} }
 func (f *firewall) HasStableChains(keep.Content) bool { return true }
 func (f *firewall) IsIndexed(*nft.Set) bool           { return false }
+func (f *firewall) IsVital(*nft.Set) bool             { return false }
 func (f *firewall) After(nft.Row) []nft.Row           { return nil }
 
 // staying returns the names of the rules that stay the same.

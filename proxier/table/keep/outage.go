@@ -21,7 +21,8 @@ type Outage struct {
 type outage struct {
 	what  string
 	since time.Time // zero unless damage is not repaired
-	// found is Keeper.Damaged, repairs the number of repairs of the structure.
+	// found is Keeper.Damaged, repairs the number of repairs of the structure,
+	// and of vital sets.
 	found   bool
 	repairs int
 }
@@ -40,7 +41,7 @@ func (o *outage) update(k *Keeper, err error) {
 	case k.link.doubt == "" && k.state.isVerified():
 		o.since = time.Time{}
 	}
-	repairs := 0
+	repairs := k.repairs.failures
 	for _, kind := range []DamageKind{DamagedTable, DamagedSet, DamagedChain, DamagedRule} {
 		repairs += k.repairs.count[kind]
 	}

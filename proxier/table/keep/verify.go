@@ -52,7 +52,7 @@ func (a *audit) sampleRows() error {
 			continue
 		}
 		count := a.now.objects[object{kindSet, set.Name}].set.Count
-		if err := a.sampleSet(set, count); err != nil || len(a.found) > 0 {
+		if _, err := a.sampleSet(set, count); err != nil || len(a.found) > 0 {
 			return err
 		}
 	}
@@ -60,21 +60,26 @@ func (a *audit) sampleRows() error {
 }
 
 // sampleSet compares the number of rows of a set. If the kernel does not report
-// it, it reads a few rows, to find out whether the set was flushed.
-func (a *audit) sampleSet(set *nft.Set, has int) error {
+// it, it reads a few rows, to find out whether the set was flushed. isHalf
+// reports whether at least half of the rows, or of those that it read, are
+// missing.
+func (a *audit) sampleSet(set *nft.Set, has int) (isHalf bool, err error) {
 	before := len(a.found)
 	if want := a.state.have.counts[set] + a.state.have.extra[set]; has >= 0 && has != want {
 		what := fmt.Sprintf("set %s has %d rows, not %d", set.Name, has, want)
 		a.found = append(a.found, Difference{damage: Damage{What: what}})
+		isHalf = 2*has <= want
 	} else if has < 0 {
-		if err := a.compareRows("", a.state.have.samplesOf(a.state.source, set)); err != nil {
-			return err
+		samples := a.state.have.samplesOf(a.state.source, set)
+		if err := a.compareRows("", samples); err != nil {
+			return false, err
 		}
+		isHalf = len(samples) > 0 && 2*(len(a.found)-before) >= len(samples)
 	}
 	for i := range a.found[before:] {
 		a.found[before+i].damage.Kind = DamagedRows
 	}
-	return nil
+	return isHalf, nil
 }
 
 // maxVerifiedChains is the number of chains on demand that are verified at a
