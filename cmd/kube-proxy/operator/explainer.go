@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -117,7 +118,7 @@ func packetTo(s *serviceRef, port *table.PortView, f *table.FrontendView) packet
 
 // explain explains a packet.
 func (f *explainFlags) explain(ctx context.Context, p packet) (*explain.Result, error) {
-	kernel, err := explain.OpenKernel(p.family)
+	kernel, err := node.OpenKernel(p.family)
 	if err != nil {
 		return nil, err
 	}
@@ -126,25 +127,25 @@ func (f *explainFlags) explain(ctx context.Context, p packet) (*explain.Result, 
 	if err != nil {
 		return nil, err
 	}
-	r, err := kernel.Explain(q)
+	r, err := explain.InKernel(kernel, q)
 	if err == nil {
 		r, err = f.compare(ctx, kernel, q, r)
 	}
 	if err == nil {
-		err = kernel.AddWays(r, q)
+		err = r.AddWays(kernel, q)
 	}
 	if err == nil {
-		kernel.AddOthers(r, q)
+		r.AddOthers(kernel, q)
 		r.Notes = append(p.notes, r.Notes...)
 	}
 	return r, err
 }
 
 // query returns the question about a packet.
-func (f *explainFlags) query(kernel *explain.Kernel, p packet) (q explain.Query, err error) {
+func (f *explainFlags) query(kernel *node.Kernel, p packet) (q explain.Query, err error) {
 	q = explain.Query{Destination: p.to, Protocol: p.protocol, Interface: f.iface}
 	if !p.to.Addr().IsValid() { // a NodePort listens on all addresses of the node
-		addr, err := kernel.NodeSource(explain.Outside(p.family))
+		addr, err := kernel.NodeSource(node.Outside(p.family))
 		if err != nil {
 			return q, err
 		}
@@ -164,7 +165,7 @@ const (
 // compare adds what the proxy knows to a result. It returns a newer result if
 // the first one differs from what the proxy wants.
 func (f *explainFlags) compare(
-	ctx context.Context, kernel *explain.Kernel, q explain.Query, r *explain.Result,
+	ctx context.Context, kernel *node.Kernel, q explain.Query, r *explain.Result,
 ) (*explain.Result, error) {
 	for attempt := 1; ; attempt++ {
 		desired, err := answer.Explain.AskOne(ctx, &f.client, q)
@@ -182,7 +183,7 @@ func (f *explainFlags) compare(
 			return r, nil
 		case <-time.After(compareDelay):
 		}
-		if r, err = kernel.Explain(q); err != nil {
+		if r, err = explain.InKernel(kernel, q); err != nil {
 			return nil, err
 		}
 	}
@@ -190,25 +191,25 @@ func (f *explainFlags) compare(
 
 // source returns the source address, and its kind if --from does not name an
 // address.
-func (f *explainFlags) source(k *explain.Kernel, to netip.Addr) (addr netip.Addr, kind string, err error) {
-	if to.IsLoopback() && f.from != "" && f.from != explain.FromNode {
+func (f *explainFlags) source(k *node.Kernel, to netip.Addr) (addr netip.Addr, kind string, err error) {
+	if to.IsLoopback() && f.from != "" && f.from != node.FromNode {
 		return addr, "", misusef("--from %s: only this node can send packets to %s", f.from, to)
 	}
 	switch f.from {
 	case "":
 		return k.DefaultSource(to)
-	case explain.FromPod:
+	case node.FromPod:
 		addr, ok, err := k.PodAddress()
 		if err == nil && !ok {
 			err = fmt.Errorf("--from pod: the rules do not recognize pods by a range of addresses: give the address " +
 				"of a pod")
 		}
-		return addr, explain.FromPod, err
-	case explain.FromNode:
+		return addr, node.FromPod, err
+	case node.FromNode:
 		addr, err = k.NodeSource(to)
-		return addr, explain.FromNode, err
-	case explain.FromOutside:
-		return explain.Outside(nft.FamilyOf(to)), explain.FromOutside, nil
+		return addr, node.FromNode, err
+	case node.FromOutside:
+		return node.Outside(nft.FamilyOf(to)), node.FromOutside, nil
 	}
 	if len(f.sources) == 0 {
 		return addr, "", misusef("--from %q is not an address, pod/NAMESPACE/NAME, pod, node or outside", f.from)

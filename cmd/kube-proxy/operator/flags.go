@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
@@ -59,7 +59,7 @@ type destinationFlags struct {
 // addFrom adds the flag --from.
 func (f *destinationFlags) addFrom(cmd *cobra.Command, usage string) {
 	cmd.Flags().StringVar(&f.from, "from", "", "`SOURCE` of the "+usage)
-	complete(cmd, "from", explain.FromPod, explain.FromNode, explain.FromOutside)
+	complete(cmd, "from", node.FromPod, node.FromNode, node.FromOutside)
 }
 
 // addProtocol adds the flag --protocol.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -152,7 +152,7 @@ func readTables() ([]kernelTable, error) {
 	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
 		t, err := readTable(conn, &nft.Table{Family: f, Name: ruleset.TableName})
 		if errors.Is(err, unix.EPERM) {
-			return nil, explain.ErrPermission
+			return nil, node.ErrPermission
 		}
 		if err != nil {
 			return nil, err

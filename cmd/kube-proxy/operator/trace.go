@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/trace"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -279,7 +280,7 @@ func tracedFrontends(ports []table.PortView) (frontends []trace.Frontend) {
 func (f *traceFlags) selectAll(ctx context.Context, s *trace.Selection) (what string, err error) {
 	for service, err := range answer.Services.Ask(ctx, &f.client, cluster.ServiceName{}) {
 		if errors.Is(err, socket.ErrNoProxy) && f.client.Path == "" {
-			s.Ranges, err = rangesOf((*explain.Kernel).ServiceRanges,
+			s.Ranges, err = rangesOf((*node.Kernel).ServiceRanges,
 				"the rules contain no range of ClusterIPs: give a destination as IP:PORT")
 			return "ClusterIPs (no running proxy was found)", err
 		}
@@ -296,8 +297,8 @@ func (f *traceFlags) selectAll(ctx context.Context, s *trace.Selection) (what st
 
 // rangesOf returns the ranges of both families that the rules contain. Without
 // one, the error is none.
-func rangesOf(of func(*explain.Kernel) ([]netip.Prefix, error), none string) (ranges []netip.Prefix, err error) {
-	err = explain.InTables(func(k *explain.Kernel) error {
+func rangesOf(of func(*node.Kernel) ([]netip.Prefix, error), none string) (ranges []netip.Prefix, err error) {
+	err = node.InTables(func(k *node.Kernel) error {
 		found, err := of(k)
 		ranges = append(ranges, found...)
 		return err
@@ -313,15 +314,15 @@ func (f *traceFlags) source() (source trace.Source, err error) {
 	switch f.from {
 	case "":
 		return source, nil
-	case explain.FromNode:
+	case node.FromNode:
 		return trace.Source{NotOthers: true}, nil
-	case explain.FromPod, explain.FromOutside:
-		pods, err := rangesOf((*explain.Kernel).PodRanges,
+	case node.FromPod, node.FromOutside:
+		pods, err := rangesOf((*node.Kernel).PodRanges,
 			"the rules do not recognize pods by a range of addresses: give an address or a range")
 		if err != nil {
 			return source, fmt.Errorf("--from %s: %w", f.from, err)
 		}
-		if f.from == explain.FromPod {
+		if f.from == node.FromPod {
 			return trace.Source{NotNode: true, Within: pods}, nil
 		}
 		return trace.Source{NotNode: true, Except: pods}, nil

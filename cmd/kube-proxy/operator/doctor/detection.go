@@ -9,17 +9,17 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // checkLocalDetection checks that detectLocalMode recognizes the pods of this
 // node.
-func checkLocalDetection(context.Context, *node) Finding {
+func checkLocalDetection(context.Context, *host) Finding {
 	finding := skipped("no Services in the tables of nftproxy")
 	decided := func() bool { return finding.Result != OK && finding.Result != Skipped }
-	err := explain.InTables(func(k *explain.Kernel) error {
+	err := node.InTables(func(k *node.Kernel) error {
 		f := k.Table.Family
 		rows, err := endpointRows(f)
 		if noRows := err == nil && len(rows) == 0; noRows || decided() { // the cluster may not use the family
@@ -31,7 +31,7 @@ func checkLocalDetection(context.Context, *node) Finding {
 		}
 		return err
 	})
-	if err != nil && !errors.Is(err, explain.ErrNoTable) && !decided() {
+	if err != nil && !errors.Is(err, node.ErrNoTable) && !decided() {
 		return unknown(err)
 	}
 	return finding

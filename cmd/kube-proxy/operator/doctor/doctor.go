@@ -76,7 +76,7 @@ const (
 type check struct {
 	name string
 	slow bool // can take more than a few milliseconds
-	run  func(ctx context.Context, n *node) Finding
+	run  func(ctx context.Context, n *host) Finding
 }
 
 // checks returns all checks in the order of the report.
@@ -150,7 +150,7 @@ func (c *check) finding(ctx context.Context, config Config) Finding {
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	start, n := time.Now(), &node{Config: config}
+	start, n := time.Now(), &host{Config: config}
 	f := skipped("the time limit was reached")
 	if ctx.Err() == nil {
 		f = c.run(ctx, n)
@@ -181,9 +181,9 @@ func skipped(reason string) Finding { return Finding{Result: Skipped, Reason: re
 // unknown is the finding of a check that failed itself.
 func unknown(err error) Finding { return Finding{Result: Skipped, Reason: err.Error()} }
 
-// node is the node that is checked. Settings are read below Root, everything
+// host is the node that is checked. Settings are read below Root, everything
 // else in the network namespace of the calling thread.
-type node struct {
+type host struct {
 	Config
 	// failed is the first error of a method that reads settings. The check then
 	// has no other finding.
@@ -191,7 +191,7 @@ type node struct {
 }
 
 // withoutProxy is the finding of a check that needs a running proxy.
-func (n *node) withoutProxy() Finding {
+func (n *host) withoutProxy() Finding {
 	if n.ProxyError != nil {
 		return skipped("only a running proxy knows: " + n.ProxyError.Error())
 	}
@@ -200,7 +200,7 @@ func (n *node) withoutProxy() Finding {
 
 func families() []nft.Family { return []nft.Family{nft.IPv4, nft.IPv6} }
 
-func (n *node) path(parts ...string) string {
+func (n *host) path(parts ...string) string {
 	return filepath.Join(append([]string{n.Root}, parts...)...)
 }
 

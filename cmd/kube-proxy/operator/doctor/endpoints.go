@@ -33,7 +33,7 @@ type probed struct {
 }
 
 // checkEndpoints probes a sample of the endpoints that TCP connections use.
-func checkEndpoints(ctx context.Context, n *node) Finding {
+func checkEndpoints(ctx context.Context, n *host) Finding {
 	if n.Proxy == nil || n.Endpoints == nil {
 		return n.withoutProxy()
 	}
@@ -50,7 +50,7 @@ func checkEndpoints(ctx context.Context, n *node) Finding {
 // sampleEndpoints returns a random sample of the endpoints that may be probed,
 // and the number of all. Namespaces take turns, and the service ports of a
 // namespace.
-func (n *node) sampleEndpoints(ctx context.Context) (sample []*probed, all int, err error) {
+func (n *host) sampleEndpoints(ctx context.Context) (sample []*probed, all int, err error) {
 	namespaces, seen := make(map[string][]*probed), make(map[netip.AddrPort]bool)
 	for p, err := range n.Endpoints(ctx) {
 		if err != nil {
@@ -211,7 +211,7 @@ func (c comparison) of(e *probed) string {
 }
 
 // checkDeadEndpoints checks that no endpoint is ejected.
-func checkDeadEndpoints(_ context.Context, n *node) Finding {
+func checkDeadEndpoints(_ context.Context, n *host) Finding {
 	switch {
 	case n.Proxy == nil:
 		return n.withoutProxy()

@@ -9,8 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
-	hooks "github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -19,9 +18,9 @@ import (
 
 // checkFilters checks whether rules of other programs drop packets after their
 // translation.
-func checkFilters(ctx context.Context, _ *node) Finding {
-	s, err := followSamples(ctx, samplesOf, (*hooks.Tables).Journeys)
-	blocks := slices.DeleteFunc(s.effects, func(e hooks.Effect) bool { return !e.Blocks() })
+func checkFilters(ctx context.Context, _ *host) Finding {
+	s, err := followSamples(ctx, samplesOf, (*node.Tables).Journeys)
+	blocks := slices.DeleteFunc(s.effects, func(e node.Effect) bool { return !e.Blocks() })
 	switch {
 	case err != nil:
 		return unknown(err)
@@ -33,7 +32,7 @@ func checkFilters(ctx context.Context, _ *node) Finding {
 	return ok(fmt.Sprintf("no rule of another program drops %d sample packets to endpoints, or the answers", s.samples))
 }
 
-func filterFinding(blocks []hooks.Effect) Finding {
+func filterFinding(blocks []node.Effect) Finding {
 	finding := Finding{
 		Result: Info, Reason: "rules of other programs may drop packets to endpoints",
 		Remedy: "accept translated connections before these rules (nft: ct status dnat accept; iptables: -m " +
@@ -43,10 +42,10 @@ func filterFinding(blocks []hooks.Effect) Finding {
 	for _, b := range blocks {
 		finding.Details = append(finding.Details, b.String())
 		switch {
-		case b.Action == hooks.Loses:
+		case b.Action == node.Loses:
 			finding.Result, finding.Reason = Fail, "the kernel drops packets to endpoints that wait for a program"
 			finding.Remedy = "start the program that listens to the queue, or delete the rules that it left"
-		case b.Action == hooks.Asks:
+		case b.Action == node.Asks:
 			programs++
 		case b.NetworkPolicy != "": // intended
 			policies++
@@ -77,8 +76,8 @@ func filterFinding(blocks []hooks.Effect) Finding {
 // checkNATChains looks for nat chains of other programs that the kernel can
 // call before the proxy's nat chains. If one of them translates a packet to a
 // Service, the kernel skips the proxy's chains.
-func checkNATChains(ctx context.Context, _ *node) Finding {
-	s, err := followSamples(ctx, samplesOf, (*hooks.Tables).Journeys)
+func checkNATChains(ctx context.Context, _ *host) Finding {
+	s, err := followSamples(ctx, samplesOf, (*node.Tables).Journeys)
 	switch {
 	case err != nil:
 		return unknown(err)
@@ -92,14 +91,14 @@ func checkNATChains(ctx context.Context, _ *node) Finding {
 
 func natFinding(s *survey) Finding {
 	finding := ok("no nat chain of another program that precedes nftproxy translates a sample packet to a Service")
-	translate := slices.DeleteFunc(s.effects, func(e hooks.Effect) bool {
-		return e.Action != hooks.Translates || !e.Early()
+	translate := slices.DeleteFunc(s.effects, func(e node.Effect) bool {
+		return e.Action != node.Translates || !e.Early()
 	})
 	for _, e := range translate {
 		finding.Details = append(finding.Details, e.String())
 	}
 	for _, chain := range s.earlier {
-		of := func(e hooks.Effect) bool { return strings.HasPrefix(chain, e.Table+", chain "+e.Base+" ") }
+		of := func(e node.Effect) bool { return strings.HasPrefix(chain, e.Table+", chain "+e.Base+" ") }
 		if !slices.ContainsFunc(translate, of) {
 			finding.Details = append(finding.Details, chain+": translates no sample packet")
 		}
@@ -107,7 +106,7 @@ func natFinding(s *survey) Finding {
 	switch {
 	case len(translate) == 0:
 		return finding
-	case slices.ContainsFunc(translate, hooks.Effect.Ends):
+	case slices.ContainsFunc(translate, node.Effect.Ends):
 		finding.Result = Warn
 		finding.Reason = "nat chains of other programs translate packets to Services before nftproxy can"
 	default:
@@ -131,7 +130,7 @@ const maxHealthPorts = 32
 
 // checkHealthChecks checks whether rules of other programs hide the ports that
 // load balancers and monitoring ask.
-func checkHealthChecks(ctx context.Context, n *node) Finding {
+func checkHealthChecks(ctx context.Context, n *host) Finding {
 	if n.Proxy == nil || n.Services == nil {
 		return n.withoutProxy()
 	}
@@ -166,7 +165,7 @@ func checkHealthChecks(ctx context.Context, n *node) Finding {
 // hidden returns the rules that certainly drop connections from outside to
 // servers: of any client, or of one.
 func hidden(ctx context.Context, servers []server, anyClient bool) (lines []string, err error) {
-	s, err := followSamples(ctx, func(k *explain.Kernel) (samples []sample, err error) {
+	s, err := followSamples(ctx, func(k *node.Kernel) (samples []sample, err error) {
 		for _, at := range servers {
 			if s, ok := at.sample(k); ok {
 				s.AnyClient = anyClient
@@ -174,9 +173,9 @@ func hidden(ctx context.Context, servers []server, anyClient bool) (lines []stri
 			}
 		}
 		return samples, nil
-	}, (*hooks.Tables).Journeys)
+	}, (*node.Tables).Journeys)
 	for _, e := range s.effects {
-		if e.Ends() && (e.Action == hooks.Drops || e.Action == hooks.Loses) {
+		if e.Ends() && (e.Action == node.Drops || e.Action == node.Loses) {
 			lines = append(lines, e.String())
 		}
 	}
@@ -184,7 +183,7 @@ func hidden(ctx context.Context, servers []server, anyClient bool) (lines []stri
 }
 
 // healthServers returns the servers that load balancers ask about Services.
-func (n *node) healthServers(ctx context.Context) (servers []server, err error) {
+func (n *host) healthServers(ctx context.Context) (servers []server, err error) {
 	balanced := false
 	for s, err := range n.Services(ctx) {
 		if err != nil {
@@ -219,8 +218,8 @@ func serverAt(servers []server, name, address string) []server {
 
 // sample returns a connection of a client outside to a server. ok is false if
 // there is none.
-func (s *server) sample(k *explain.Kernel) (found sample, ok bool) {
-	client, addr := explain.Outside(k.Table.Family), s.at.Addr()
+func (s *server) sample(k *node.Kernel) (found sample, ok bool) {
+	client, addr := node.Outside(k.Table.Family), s.at.Addr()
 	in, err := k.Interface(client)
 	if err == nil && addr.IsUnspecified() && (addr.Is6() || k.Table.Family == nft.IPv4) {
 		addr, err = k.NodeSource(client)
@@ -230,8 +229,8 @@ func (s *server) sample(k *explain.Kernel) (found sample, ok bool) {
 	}
 	to := netip.AddrPortFrom(addr, s.at.Port())
 	return sample{
-		hooks.Connection{
-			Client: netip.AddrPortFrom(client, hooks.ClientPort), Service: to, Endpoint: to,
+		node.Connection{
+			Client: netip.AddrPortFrom(client, node.ClientPort), Service: to, Endpoint: to,
 			Protocol: unix.IPPROTO_TCP, In: walk.Interface{Name: in},
 		},
 		fmt.Sprintf("outside → %s (%s)", to, s.name),
@@ -241,7 +240,7 @@ func (s *server) sample(k *explain.Kernel) (found sample, ok bool) {
 // checkStaleConnections checks whether the reset of connections to endpoints
 // that are gone works: the kernel must take the next packet of a client as the
 // first one of a connection, and rules of other programs must not drop it.
-func checkStaleConnections(ctx context.Context, n *node) Finding {
+func checkStaleConnections(ctx context.Context, n *host) Finding {
 	switch {
 	case n.Proxy == nil:
 		return n.withoutProxy()
@@ -269,13 +268,13 @@ func checkStaleConnections(ctx context.Context, n *node) Finding {
 
 // findMidstreamBlocks returns the rules of other programs that drop or reject a
 // packet of a client whose connection was deleted, and not its first packet.
-func findMidstreamBlocks(ctx context.Context) ([]hooks.Effect, error) {
-	regular, err := followSamples(ctx, samplesOf, (*hooks.Tables).Journeys)
+func findMidstreamBlocks(ctx context.Context) ([]node.Effect, error) {
+	regular, err := followSamples(ctx, samplesOf, (*node.Tables).Journeys)
 	if err != nil {
 		return nil, err
 	}
-	midstream, err := followSamples(ctx, samplesOf, (*hooks.Tables).Midstream)
-	return slices.DeleteFunc(midstream.effects, func(e hooks.Effect) bool {
+	midstream, err := followSamples(ctx, samplesOf, (*node.Tables).Midstream)
+	return slices.DeleteFunc(midstream.effects, func(e node.Effect) bool {
 		return !e.Blocks() || slices.ContainsFunc(regular.effects, e.SameRule)
 	}), err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
@@ -19,7 +19,7 @@ import (
 )
 
 // checkProxies checks that exactly one proxy runs in the network namespace.
-func checkProxies(ctx context.Context, n *node) Finding {
+func checkProxies(ctx context.Context, n *host) Finding {
 	pids, err := socket.Proxies(ctx, n.path("proc"))
 	switch {
 	case err != nil:
@@ -41,7 +41,7 @@ func checkProxies(ctx context.Context, n *node) Finding {
 // hasProxyTable reports whether a table of nftproxy is in use.
 func hasProxyTable() bool {
 	return slices.ContainsFunc(families(), func(f nft.Family) bool {
-		k, err := explain.OpenKernel(f)
+		k, err := node.OpenKernel(f)
 		if err == nil {
 			k.Close()
 		}
@@ -66,7 +66,7 @@ func hasTable(table *nft.Table) bool {
 
 // checkOtherProxies checks for signs of other programs that translate the
 // addresses of Services.
-func checkOtherProxies(_ context.Context, n *node) Finding {
+func checkOtherProxies(_ context.Context, n *host) Finding {
 	const cilium = "/sys/fs/bpf/cilium/socketlb/links/cgroup/cil_sock4_connect"
 	kpng := &nft.Table{Family: nft.IPv4, Name: "k8s_svc"}
 	_, errCilium := os.Stat(n.path(cilium))
@@ -93,7 +93,7 @@ func checkOtherProxies(_ context.Context, n *node) Finding {
 }
 
 // checkLeftovers checks for rules of other modes of kube-proxy.
-func checkLeftovers(context.Context, *node) Finding {
+func checkLeftovers(context.Context, *host) Finding {
 	found, err := leftovers.Find()
 	switch {
 	case len(found) > 0:
@@ -106,8 +106,8 @@ func checkLeftovers(context.Context, *node) Finding {
 }
 
 // ofAPI returns a check of the proxy's contact with the API server.
-func ofAPI(run func(n *node, api *apiclient.ContactState) Finding) func(context.Context, *node) Finding {
-	return func(_ context.Context, n *node) Finding {
+func ofAPI(run func(n *host, api *apiclient.ContactState) Finding) func(context.Context, *host) Finding {
+	return func(_ context.Context, n *host) Finding {
 		switch {
 		case n.Proxy == nil:
 			return n.withoutProxy()
@@ -119,7 +119,7 @@ func ofAPI(run func(n *node, api *apiclient.ContactState) Finding) func(context.
 }
 
 // checkAPIServer checks that the API server answers the proxy.
-func checkAPIServer(n *node, api *apiclient.ContactState) Finding {
+func checkAPIServer(n *host, api *apiclient.ContactState) Finding {
 	const remedy = "check the address of the API server in the kubeconfig (clientConnection.kubeconfig), and the " +
 		"route to it; existing rules keep working, but changes of Services and endpoints do not arrive"
 	switch silence := n.age(api.Answered); {
@@ -148,7 +148,7 @@ func checkAPIServer(n *node, api *apiclient.ContactState) Finding {
 }
 
 // age returns the time from another one to the answer of the proxy.
-func (n *node) age(since time.Time) time.Duration { return n.Proxy.Time.Sub(since).Round(time.Second) }
+func (n *host) age(since time.Time) time.Duration { return n.Proxy.Time.Sub(since).Round(time.Second) }
 
 // maxSilence is how long a watch can be silent. The API server sends a bookmark
 // about every minute, but none before the resource has changed since the API
@@ -156,7 +156,7 @@ func (n *node) age(since time.Time) time.Duration { return n.Proxy.Time.Sub(sinc
 const maxSilence = 11 * time.Minute
 
 // checkWatch checks that the watches deliver changes.
-func checkWatch(n *node, api *apiclient.ContactState) Finding {
+func checkWatch(n *host, api *apiclient.ContactState) Finding {
 	if len(api.Heard) == 0 {
 		return skipped("the proxy has no watch yet")
 	}
@@ -179,7 +179,7 @@ const maxAhead = 10 * time.Second
 
 // checkClock compares the clock with the API server, or reports whether
 // it is synchronized.
-func checkClock(_ context.Context, n *node) Finding {
+func checkClock(_ context.Context, n *host) Finding {
 	const remedy = "run chrony, systemd-timesyncd or another NTP client on the node"
 	if n.Proxy != nil && n.Proxy.API != nil && !n.Proxy.API.Compared.IsZero() {
 		ahead := time.Duration(n.Proxy.API.AheadSeconds * float64(time.Second))
@@ -204,7 +204,7 @@ func checkClock(_ context.Context, n *node) Finding {
 }
 
 // checkConfiguration checks that the configuration file is in effect.
-func checkConfiguration(_ context.Context, n *node) Finding {
+func checkConfiguration(_ context.Context, n *host) Finding {
 	switch {
 	case n.Proxy == nil:
 		return n.withoutProxy()
@@ -217,7 +217,7 @@ func checkConfiguration(_ context.Context, n *node) Finding {
 }
 
 // checkManifests checks that all manifests are served as they are.
-func checkManifests(_ context.Context, n *node) Finding {
+func checkManifests(_ context.Context, n *host) Finding {
 	switch {
 	case n.Proxy == nil:
 		return n.withoutProxy()

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/route"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -16,7 +16,7 @@ import (
 
 // checkRoutes looks up the routes to endpoints of each node, and back to a
 // client outside.
-func checkRoutes(ctx context.Context, n *node) Finding {
+func checkRoutes(ctx context.Context, n *host) Finding {
 	nodes, err := n.endpoints(ctx)
 	if err != nil {
 		return unknown(err)
@@ -27,12 +27,12 @@ func checkRoutes(ctx context.Context, n *node) Finding {
 	}
 	defer routes.Close()
 	r := &routeCheck{survey: route.NewSurvey(routes, n.Root)}
-	err = explain.InTables(func(k *explain.Kernel) error {
+	err = node.InTables(func(k *node.Kernel) error {
 		ranges, err := k.PodRanges()
 		r.pods = append(r.pods, ranges...)
 		return err
 	})
-	if err != nil && !errors.Is(err, explain.ErrNoTable) {
+	if err != nil && !errors.Is(err, node.ErrNoTable) {
 		return unknown(err)
 	}
 	for i := range nodes {
@@ -45,7 +45,7 @@ func checkRoutes(ctx context.Context, n *node) Finding {
 
 // endpoints returns endpoints of each node. Without a running proxy, the tables
 // have some endpoints, whose nodes are unknown.
-func (n *node) endpoints(ctx context.Context) (nodes []answer.NodeEndpoints, err error) {
+func (n *host) endpoints(ctx context.Context) (nodes []answer.NodeEndpoints, err error) {
 	if n.Nodes != nil && n.Proxy != nil {
 		for found, err := range n.Nodes(ctx) {
 			if err != nil {
@@ -168,7 +168,7 @@ func (r *routeCheck) causeOf(endpoint netip.Addr, ofThisNode bool) (ruleset.Reas
 	if cause.Code != "" || err != nil {
 		return cause, err
 	}
-	client := explain.Outside(nft.FamilyOf(endpoint))
+	client := node.Outside(nft.FamilyOf(endpoint))
 	in, err := r.survey.Interface(client)
 	if err != nil || in == "lo" { // no client outside can connect
 		return ruleset.Reason{}, nil
@@ -217,7 +217,7 @@ func (r *routeCheck) defaultFinding() Finding {
 // dropsFromOutside returns why packets from clients outside that arrive on an
 // interface are dropped, "" if they are not.
 func dropsFromOutside(survey *route.Survey, name string) (string, error) {
-	client := explain.Outside(nft.IPv4)
+	client := node.Outside(nft.IPv4)
 	to, err := survey.Address(name)
 	if err != nil || !to.IsValid() {
 		return "", err
@@ -237,7 +237,7 @@ func dropsFromOutside(survey *route.Survey, name string) (string, error) {
 }
 
 // outsideDrops returns the interfaces that drop packets from clients outside.
-func (n *node) outsideDrops(names []string) (lines []string, err error) {
+func (n *host) outsideDrops(names []string) (lines []string, err error) {
 	var pods seenPods
 	if _, err := pods.findInterfaces(); err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
-	hooks "github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -19,7 +19,7 @@ import (
 
 // sample is a connection to a Service of the table.
 type sample struct {
-	hooks.Connection
+	node.Connection
 	description string
 }
 
@@ -42,13 +42,13 @@ const maxTargets = 8
 
 // sampler makes samples from a table in the kernel.
 type sampler struct {
-	*explain.Kernel
+	*node.Kernel
 	pods    []string // the interfaces of pods of this node
 	targets map[targetKind][]target
 }
 
 // samplesOf returns connections to endpoints of some Services.
-func samplesOf(k *explain.Kernel) ([]sample, error) {
+func samplesOf(k *node.Kernel) ([]sample, error) {
 	s, err := newSampler(k)
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func samplesOf(k *explain.Kernel) ([]sample, error) {
 	return s.samples(), nil
 }
 
-func newSampler(k *explain.Kernel) (*sampler, error) {
+func newSampler(k *node.Kernel) (*sampler, error) {
 	var seen seenPods
 	if _, err := seen.findInterfaces(); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (s *sampler) first(targets []target, from client) (found sample, ok bool) {
 // translated sets what the proxy's rules do to a sample. It returns false if
 // they do not translate it.
 func (s *sampler) translated(found *sample) bool {
-	mark, ok := s.Mark(explain.Query{
+	mark, ok := explain.Mark(s.Kernel, explain.Query{
 		Destination: found.Service, Protocol: cluster.Protocol(found.Protocol),
 		Source: found.Client.Addr(), Interface: found.In.Name,
 	})
@@ -137,8 +137,8 @@ func (s *sampler) translated(found *sample) bool {
 // sampleTo returns a packet to a target.
 func sampleTo(t target, source netip.Addr, in walk.Interface, client string) sample {
 	return sample{
-		hooks.Connection{
-			Client: netip.AddrPortFrom(source, hooks.ClientPort), Service: t.service, Endpoint: t.endpoint,
+		node.Connection{
+			Client: netip.AddrPortFrom(source, node.ClientPort), Service: t.service, Endpoint: t.endpoint,
 			Protocol: t.protocol, In: in, Out: walk.Interface{Name: t.out},
 		},
 		fmt.Sprintf("%s %s → %s (%s of %s)",
@@ -168,7 +168,7 @@ func (s *sampler) fromItself(t target) (found sample, ok bool) {
 
 // fromOutside is a packet that arrives by the default route.
 func (s *sampler) fromOutside(t target) (sample, bool) {
-	addr := explain.Outside(s.Table.Family)
+	addr := node.Outside(s.Table.Family)
 	name, err := s.Interface(addr)
 	return sampleTo(t, addr, walk.Interface{Name: name}, "outside"), err == nil && name != "lo"
 }
@@ -180,7 +180,7 @@ func (s *sampler) fromNode(t target) (sample, bool) {
 
 // survey is the effects of other programs on sample connections.
 type survey struct {
-	effects []hooks.Effect
+	effects []node.Effect
 	tables  int      // the number of tables of nftproxy
 	samples int      // the number of connections
 	earlier []string // the nat chains that precede those of nftproxy
@@ -188,10 +188,10 @@ type survey struct {
 
 // followSamples follows journeys of sample connections.
 func followSamples(
-	ctx context.Context, samples func(*explain.Kernel) ([]sample, error),
-	journeys func(*hooks.Tables, *hooks.Connection) []hooks.Journey,
+	ctx context.Context, samples func(*node.Kernel) ([]sample, error),
+	journeys func(*node.Tables, *node.Connection) []node.Journey,
 ) (all survey, err error) {
-	err = explain.InTables(func(k *explain.Kernel) error {
+	err = node.InTables(func(k *node.Kernel) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -201,7 +201,7 @@ func followSamples(
 			return err
 		})
 		for _, e := range of.effects {
-			all.effects = hooks.Add(all.effects, e)
+			all.effects = node.Add(all.effects, e)
 		}
 		all.tables++
 		all.samples += of.samples
@@ -212,7 +212,7 @@ func followSamples(
 		}
 		return err
 	})
-	if errors.Is(err, explain.ErrNoTable) {
+	if errors.Is(err, node.ErrNoTable) {
 		err = nil
 	}
 	return all, err
@@ -220,10 +220,10 @@ func followSamples(
 
 // followSamplesOf is followSamples for one family.
 func followSamplesOf(
-	k *explain.Kernel, samples func(*explain.Kernel) ([]sample, error),
-	journeys func(*hooks.Tables, *hooks.Connection) []hooks.Journey,
+	k *node.Kernel, samples func(*node.Kernel) ([]sample, error),
+	journeys func(*node.Tables, *node.Connection) []node.Journey,
 ) (s survey, err error) {
-	tables, err := hooks.Read(k.Conn, k.Table, k)
+	tables, err := k.Tables()
 	if err == nil {
 		err = tables.Unseen
 	}
@@ -242,7 +242,7 @@ func followSamplesOf(
 			return s, err
 		}
 		for _, e := range found {
-			s.effects = hooks.Add(s.effects, e)
+			s.effects = node.Add(s.effects, e)
 		}
 	}
 	return s, nil

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -18,7 +18,7 @@ import (
 
 // checkServiceAddresses looks for external IPs and LoadBalancer IPs that belong
 // to something else: their Service gets its connections.
-func checkServiceAddresses(ctx context.Context, n *node) Finding {
+func checkServiceAddresses(ctx context.Context, n *host) Finding {
 	if n.Proxy == nil || n.Services == nil {
 		return n.withoutProxy()
 	}
@@ -30,7 +30,7 @@ func checkServiceAddresses(ctx context.Context, n *node) Finding {
 		addClaims(s, claimed, clusterIPs)
 	}
 	owners, err := ownersOf(claimed, clusterIPs)
-	if errors.Is(err, explain.ErrNoTable) {
+	if errors.Is(err, node.ErrNoTable) {
 		return skipped("no table of nftproxy")
 	}
 	if err != nil {
@@ -87,7 +87,7 @@ const thisNode = "an address of this node"
 // this is.
 func ownersOf(claimed map[claim]bool, clusterIPs map[netip.Addr]cluster.ServiceName) (map[claim]string, error) {
 	owners := make(map[claim]string)
-	err := explain.InTables(func(k *explain.Kernel) error {
+	err := node.InTables(func(k *node.Kernel) error {
 		pods, known, err := k.Pods()
 		if err != nil {
 			return err
@@ -133,7 +133,7 @@ func isPod(pods ruleset.Pods, addr netip.Addr, out string) bool {
 
 // checkSourceRanges checks that loadBalancerSourceRanges restrict the
 // LoadBalancer IPs of both families.
-func checkSourceRanges(ctx context.Context, n *node) Finding {
+func checkSourceRanges(ctx context.Context, n *host) Finding {
 	if n.Proxy == nil || n.Services == nil {
 		return n.withoutProxy()
 	}

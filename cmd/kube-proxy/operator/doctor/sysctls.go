@@ -22,7 +22,7 @@ import (
 
 // sysctl returns the value of a sysctl, such as net/ipv4/ip_forward. known is
 // false if the kernel does not have it.
-func (n *node) sysctl(name string) (value string, known bool) {
+func (n *host) sysctl(name string) (value string, known bool) {
 	data, err := os.ReadFile(n.path("proc/sys", name))
 	if !errors.Is(err, fs.ErrNotExist) {
 		n.failed = cmp.Or(n.failed, err)
@@ -31,7 +31,7 @@ func (n *node) sysctl(name string) (value string, known bool) {
 }
 
 // number returns the number in a sysctl.
-func (n *node) number(name string) (value int, known bool) {
+func (n *host) number(name string) (value int, known bool) {
 	text, known := n.sysctl(name)
 	if !known {
 		return 0, false
@@ -46,7 +46,7 @@ const ipv4Conf = "net/ipv4/conf/"
 
 // interfacesWhere returns the interfaces, without lo, whose IPv4 setting meets
 // a condition.
-func (n *node) interfacesWhere(setting string, meets func(value int) bool) (names []string) {
+func (n *host) interfacesWhere(setting string, meets func(value int) bool) (names []string) {
 	entries, err := os.ReadDir(n.path("proc/sys", ipv4Conf))
 	n.failed = cmp.Or(n.failed, err)
 	for _, e := range entries {
@@ -63,7 +63,7 @@ func (n *node) interfacesWhere(setting string, meets func(value int) bool) (name
 }
 
 // checkForwarding checks that the kernel forwards packets to endpoints.
-func checkForwarding(_ context.Context, n *node) Finding {
+func checkForwarding(_ context.Context, n *host) Finding {
 	if v4, _ := n.number("net/ipv4/ip_forward"); v4 == 0 {
 		return fail("net.ipv4.ip_forward is 0: packets from pods and from outside do not reach endpoints",
 			"sysctl -w net.ipv4.ip_forward=1, and set it in /etc/sysctl.d")
@@ -83,7 +83,7 @@ func checkForwarding(_ context.Context, n *node) Finding {
 
 // servesIPv6 reports whether the IPv6 table has Services, and the node a route
 // to everywhere.
-func (n *node) servesIPv6() bool {
+func (n *host) servesIPv6() bool {
 	rows, err := endpointRows(nft.IPv6)
 	return err == nil && len(rows) > 0
 }
@@ -97,7 +97,7 @@ func dots(iface string) string { return strings.ReplaceAll(iface, ".", "/") }
 const strict = 1
 
 // checkReversePath checks whether rp_filter can drop packets of Services.
-func checkReversePath(_ context.Context, n *node) Finding {
+func checkReversePath(_ context.Context, n *host) Finding {
 	all, _ := n.number(ipv4Conf + "all/rp_filter")
 	// The kernel uses the larger value.
 	names := n.interfacesWhere("rp_filter", func(value int) bool { return max(all, value) == strict })
@@ -109,7 +109,7 @@ func checkReversePath(_ context.Context, n *node) Finding {
 
 // strictFinding is the finding for interfaces with a strict rp_filter. The
 // kernel counts the packets that it dropped.
-func (n *node) strictFinding(names []string) Finding {
+func (n *host) strictFinding(names []string) Finding {
 	uplinks, err := uplinks(unix.AF_INET)
 	if err != nil {
 		return unknown(err)
@@ -150,7 +150,7 @@ func (n *node) strictFinding(names []string) Finding {
 
 // reversePathDrops returns the number of packets that rp_filter dropped, 0 if
 // it is unknown.
-func (n *node) reversePathDrops() (dropped uint64) {
+func (n *host) reversePathDrops() (dropped uint64) {
 	text, _ := os.ReadFile(n.path("proc/thread-self/net/netstat"))
 	lines := strings.Split(string(text), "\n")
 	for i := 0; i+1 < len(lines); i += 2 { // names, then values
@@ -166,7 +166,7 @@ func (n *node) reversePathDrops() (dropped uint64) {
 
 // checkRouteLocalnet checks that other hosts cannot reach services on
 // 127.0.0.1 (CVE-2020-8558).
-func checkRouteLocalnet(_ context.Context, n *node) Finding {
+func checkRouteLocalnet(_ context.Context, n *host) Finding {
 	open := n.interfacesWhere("route_localnet", func(value int) bool { return value != 0 })
 	if all, _ := n.number(ipv4Conf + "all/route_localnet"); all != 0 {
 		open = append([]string{"all"}, open...)
@@ -183,7 +183,7 @@ func checkRouteLocalnet(_ context.Context, n *node) Finding {
 // checkBridgeNetfilter checks that answers between pods on one bridge pass
 // connection tracking. Otherwise the client gets them from the address of the
 // endpoint instead of the address of the Service.
-func checkBridgeNetfilter(_ context.Context, n *node) Finding {
+func checkBridgeNetfilter(_ context.Context, n *host) Finding {
 	bridges, err := podBridges()
 	switch {
 	case err != nil:
@@ -227,7 +227,7 @@ func defaultNodePorts() net.PortRange { return net.PortRange{Base: 30000, Size: 
 // checkNodePortRange checks whether this node chooses NodePorts as source ports
 // of its own connections. The kernel then takes an answer to the port for a new
 // connection to the Service, or the reverse.
-func checkNodePortRange(_ context.Context, n *node) Finding {
+func checkNodePortRange(_ context.Context, n *host) Finding {
 	text, known := n.sysctl("net/ipv4/ip_local_port_range")
 	if !known {
 		return skipped("the kernel does not have the setting")
@@ -268,7 +268,7 @@ func nodePortFinding(local string, chosen func(int) bool, inUse []int) Finding {
 }
 
 // reservedPorts returns the ports that the kernel does not choose.
-func (n *node) reservedPorts() (ranges []*net.PortRange, err error) {
+func (n *host) reservedPorts() (ranges []*net.PortRange, err error) {
 	text, _ := n.sysctl("net/ipv4/ip_local_reserved_ports")
 	for part := range strings.SplitSeq(text, ",") {
 		r, err := net.ParsePortRange(part)
@@ -302,7 +302,7 @@ const (
 )
 
 // checkConntrack checks how full connection tracking is.
-func checkConntrack(_ context.Context, n *node) Finding {
+func checkConntrack(_ context.Context, n *host) Finding {
 	usage, err := conntrack.ReadUsage(n.Root)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -327,7 +327,7 @@ func checkConntrack(_ context.Context, n *node) Finding {
 
 // checkLiberal reports whether packets outside of the TCP window are
 // translated.
-func checkLiberal(_ context.Context, n *node) Finding {
+func checkLiberal(_ context.Context, n *host) Finding {
 	value, known := n.number("net/netfilter/nf_conntrack_tcp_be_liberal")
 	switch {
 	case !known:

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/kernel"
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -19,7 +19,7 @@ import (
 
 // checkKernel checks the version of the kernel and the privileges of this
 // process.
-func checkKernel(context.Context, *node) Finding {
+func checkKernel(context.Context, *host) Finding {
 	if err := kernel.Check(); err != nil {
 		return fail(err.Error(), "run Linux 5.13 or later with nf_tables, and nftproxy with CAP_NET_ADMIN")
 	}
@@ -27,7 +27,7 @@ func checkKernel(context.Context, *node) Finding {
 }
 
 // checkHash checks that the kernel can hash the addresses of clients.
-func checkHash(context.Context, *node) Finding {
+func checkHash(context.Context, *host) Finding {
 	err := kernel.CheckHash()
 	switch {
 	case err == nil:
@@ -41,7 +41,7 @@ func checkHash(context.Context, *node) Finding {
 }
 
 // checkTimeouts checks that rules can set timeouts of connection tracking.
-func checkTimeouts(context.Context, *node) Finding {
+func checkTimeouts(context.Context, *host) Finding {
 	err := kernel.CheckTimeouts()
 	switch {
 	case err == nil:
@@ -55,7 +55,7 @@ func checkTimeouts(context.Context, *node) Finding {
 
 // checkTable checks that the tables exist, are in use, belong to nftproxy, and
 // are not damaged by another program.
-func checkTable(_ context.Context, n *node) Finding {
+func checkTable(_ context.Context, n *host) Finding {
 	if outages := n.outages(); len(outages) > 0 {
 		return fail("another program damages the table kube-proxy, and new connections can fail", "end the other "+
 			"program: a second service proxy, or a firewall that runs `nft flush ruleset`; the log of nftproxy "+
@@ -63,14 +63,14 @@ func checkTable(_ context.Context, n *node) Finding {
 	}
 	var present, absent []string
 	for _, f := range families() {
-		k, err := explain.OpenKernel(f)
+		k, err := node.OpenKernel(f)
 		switch {
 		case err == nil:
 			present = append(present, f.Name())
 			k.Close()
-		case errors.Is(err, explain.ErrNoTable):
+		case errors.Is(err, node.ErrNoTable):
 			absent = append(absent, f.Name())
-		case errors.Is(err, explain.ErrPermission):
+		case errors.Is(err, node.ErrPermission):
 			return unknown(err)
 		default:
 			return fail(err.Error(), "start nftproxy: it writes its tables and takes over the tables of kube-proxy")
@@ -87,7 +87,7 @@ func checkTable(_ context.Context, n *node) Finding {
 }
 
 // outages describes the damage that the proxy does not repair at once.
-func (n *node) outages() (all []string) {
+func (n *host) outages() (all []string) {
 	if n.Proxy == nil {
 		return nil
 	}
@@ -130,7 +130,7 @@ func sampleRows(f nft.Family, name string) ([]nft.Row, error) {
 
 // checkFeatures checks with a transaction that the kernel accepts the rules of
 // the proxy. The kernel aborts the transaction.
-func checkFeatures(context.Context, *node) Finding {
+func checkFeatures(context.Context, *host) Finding {
 	var refused []string
 	for _, f := range families() {
 		problems, err := refusals(f)
@@ -218,7 +218,7 @@ const (
 
 // checkRows compares the tables in the kernel with those that the proxy wants,
 // row by row.
-func checkRows(ctx context.Context, n *node) Finding {
+func checkRows(ctx context.Context, n *host) Finding {
 	if n.Proxy == nil || n.Differences == nil {
 		return n.withoutProxy()
 	}

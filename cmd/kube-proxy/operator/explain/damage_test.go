@@ -39,7 +39,7 @@ func TestDamage(t *testing.T) {
 // of the sample, that the kernel does not have the wanted table. The test fails
 // if the kernel treats a packet in another way, and explain reports no
 // difference.
-func (n *node) notices() (found bool) {
+func (n *testNode) notices() (found bool) {
 	const pod, node, client, outside = "10.244.1.7", "172.30.0.11", "198.51.100.7", "203.0.113.1"
 	for _, packet := range []string{
 		"10.96.0.10:80 tcp from " + pod, "10.96.0.10:80 tcp from " + node, "10.96.0.30:80 tcp from " + pod,

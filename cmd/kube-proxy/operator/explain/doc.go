@@ -7,11 +7,11 @@
 // ruleset. Only the chains that the packet enters are read, and maps are read
 // by key, so the time does not depend on the number of Services.
 //
-// The table is the one in the kernel (Kernel), or the one that a proxy wants. A
-// running proxy walks a packet through the latter (Desired), and Result.Add
+// The table is the one in the kernel (InKernel), or the one that a proxy wants.
+// A running proxy walks a packet through the latter (Desired), and Result.Add
 // compares both.
 //
-// The walk covers the table kube-proxy. Kernel.AddWays adds the routes to the
-// endpoints (package route), Kernel.AddOthers what other tables do (package
+// The walk covers the table kube-proxy. Result.AddWays adds the routes to the
+// endpoints (package route), Result.AddOthers what other tables do (package
 // node). The endpoints themselves are not part of it.
 package explain

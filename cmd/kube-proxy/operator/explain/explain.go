@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
 )
@@ -45,9 +46,9 @@ func Explain(table Table, host walk.Host, q Query) (*Result, error) {
 	return r, nil
 }
 
-// Explain walks a hypothetical packet through the table. All rules and rows
-// that it reads belong to one generation.
-func (k *Kernel) Explain(q Query) (r *Result, err error) {
+// InKernel walks a hypothetical packet through the table in the kernel. All
+// rules and rows that it reads belong to one generation.
+func InKernel(k *node.Kernel, q Query) (r *Result, err error) {
 	_, err = k.Conn.Snapshot(func() error {
 		r, err = Explain(k, k, q)
 		return err
@@ -55,9 +56,9 @@ func (k *Kernel) Explain(q Query) (r *Result, err error) {
 	return r, err
 }
 
-// Mark returns the mark that the rules give a packet whose destination they
-// translate. ok is false if they do not.
-func (k *Kernel) Mark(q Query) (mark uint32, ok bool) {
+// Mark returns the mark that the rules in the kernel give a packet whose
+// destination they translate. ok is false if they do not.
+func Mark(k *node.Kernel, q Query) (mark uint32, ok bool) {
 	paths, err := newJourney(k, k, q).dispatch()
 	for _, p := range paths {
 		if p.End.To.IsValid() {

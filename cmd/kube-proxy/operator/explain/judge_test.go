@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -191,7 +192,7 @@ func (j *judge) step(t *testing.T) {
 	tabletest.Sync(t, j.table)
 	j.Node = j.State().Node
 	j.Services, j.Cluster.Endpoints = j.State().Served()
-	kernel, err := explain.OpenKernel(j.Family)
+	kernel, err := node.OpenKernel(j.Family)
 	must.NoError(t, err)
 	defer kernel.Close()
 	table := content{walk.Cache(kernel), make(map[string]map[nft.Tuple]nft.Row)}

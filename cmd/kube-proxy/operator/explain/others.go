@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft/walk"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -21,14 +19,14 @@ const othersTime = time.Second
 // AddOthers adds what the tables of other programs do to the packets of the
 // outcomes, or their answers. If they stop the packets of all outcomes, this is
 // the answer. What it cannot find out is a note.
-func (k *Kernel) AddOthers(r *Result, q Query) {
+func (r *Result) AddOthers(k *node.Kernel, q Query) {
 	if q.Source.IsLoopback() { // the proxy itself connects to the endpoint, from another address
 		return
 	}
 	var stops []node.Effect // the first one of each outcome
 	_, err := k.Conn.Snapshot(func() (err error) {
 		r.OtherTables = nil
-		stops, err = k.follow(r, q)
+		stops, err = r.follow(k, q)
 		return err
 	})
 	if err != nil {
@@ -47,12 +45,12 @@ func (k *Kernel) AddOthers(r *Result, q Query) {
 
 // follow adds the effects on the packets of the outcomes. It returns those that
 // end their ways, and an error if not all effects are known.
-func (k *Kernel) follow(r *Result, q Query) (stops []node.Effect, err error) {
-	tables, err := node.Read(k.Conn, k.Table, k)
+func (r *Result) follow(k *node.Kernel, q Query) (stops []node.Effect, err error) {
+	tables, err := k.Tables()
 	if err != nil {
 		return nil, err
 	}
-	mark, _ := k.Mark(q)
+	mark, _ := Mark(k, q)
 	var read time.Time // when all chains were read
 	for i := range r.Outcomes {
 		if i == 1 {
@@ -62,7 +60,7 @@ func (k *Kernel) follow(r *Result, q Query) (stops []node.Effect, err error) {
 			return stops, fmt.Errorf("it is about %d of %d endpoints, because the tables have many rules", i,
 				len(r.Outcomes))
 		}
-		c := k.connection(q, &r.Outcomes[i])
+		c := q.connection(k, &r.Outcomes[i])
 		c.Mark = mark
 		to := c.Endpoint
 		if !to.IsValid() {
@@ -83,10 +81,10 @@ func (k *Kernel) follow(r *Result, q Query) (stops []node.Effect, err error) {
 }
 
 // connection returns the connection of an outcome.
-func (k *Kernel) connection(q Query, o *Outcome) node.Connection {
+func (q *Query) connection(k *node.Kernel, o *Outcome) node.Connection {
 	c := node.Connection{
 		Client: netip.AddrPortFrom(q.Source, node.ClientPort), Service: q.Destination, Protocol: uint8(q.Protocol),
-		In: k.arrival(q),
+		In: q.arrival(k),
 	}
 	switch o.Action {
 	case ToEndpoint:
@@ -97,7 +95,7 @@ func (k *Kernel) connection(q Query, o *Outcome) node.Connection {
 		return c
 	}
 	to := c.Endpoint.Addr()
-	if !k.local(to) {
+	if !k.IsLocal(to) {
 		c.Out.Name, c.Out.Unknown = k.Interface(to)
 	}
 	if o.Masqueraded {
@@ -107,22 +105,16 @@ func (k *Kernel) connection(q Query, o *Outcome) node.Connection {
 }
 
 // arrival returns the interface on which the packet of a query arrives.
-func (k *Kernel) arrival(q Query) (in walk.Interface) {
+func (q *Query) arrival(k *node.Kernel) (in walk.Interface) {
 	switch {
 	case q.Interface != "":
 		in.Name = q.Interface
-	case q.From == FromPod:
+	case q.From == node.FromPod:
 		return k.PodInterface(q.Source)
-	case !k.local(q.Source):
+	case !k.IsLocal(q.Source):
 		in.Name, in.Unknown = k.Interface(q.Source)
 	}
 	return in
-}
-
-// local reports whether an address is one of this node.
-func (k *Kernel) local(addr netip.Addr) bool {
-	typ, err := k.RouteType(addr)
-	return typ == unix.RTN_LOCAL && err == nil
 }
 
 // reasonOf returns an effect that ends the way of all packets as a reason.

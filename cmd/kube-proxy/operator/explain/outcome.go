@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -22,9 +23,9 @@ type fate struct {
 // outcome returns the fate of a path's packet.
 func (f *fate) outcome(q *Query) Outcome {
 	o := Outcome{Probability: f.Share}
-	var by ChainRule
+	var by node.ChainRule
 	if f.End.By != nil {
-		by = Describe(q.family(), f.End.By.Rule)
+		by = node.Describe(q.family(), f.End.By.Rule)
 	}
 	switch {
 	case f.End.Action == walk.Rejected:

@@ -23,13 +23,6 @@ type Query struct {
 	Interface string
 }
 
-// Kinds of sources.
-const (
-	FromPod     = "pod"
-	FromNode    = "node"
-	FromOutside = "outside"
-)
-
 func (q *Query) family() nft.Family { return nft.FamilyOf(q.Destination.Addr()) }
 
 func (q *Query) validate() error {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -34,7 +35,7 @@ import (
 func TestScripts(t *testing.T) {
 	setup := func(e *script.Env) (map[string]script.Command, error) {
 		tabletest.NewNode(e.T)
-		n := &node{t: e.T}
+		n := &testNode{t: e.T}
 		return script.Steps(map[string]any{
 			"sample": n.sample, "apply": n.apply, "nft": n.nft, "explain": n.explain, "outcomes": n.outcomes,
 			"difference": n.difference,
@@ -43,22 +44,22 @@ func TestScripts(t *testing.T) {
 	script.Run(t, script.Suite{Patience: 10 * time.Second, Setup: setup})
 }
 
-// node is the node of a test, with a table of each family.
-type node struct {
+// testNode is the node of a test, with a table of each family.
+type testNode struct {
 	t      testing.TB
 	tables []*table.Table
 	wanted string // the answer of the last wanted table
 }
 
 // newNode returns a node with a configuration and the sample Services.
-func newNode(t testing.TB, rules ruleset.Config) *node {
+func newNode(t testing.TB, rules ruleset.Config) *testNode {
 	t.Helper()
-	n := &node{t: t}
+	n := &testNode{t: t}
 	must.NoError(t, n.start(rules))
 	return n
 }
 
-func (n *node) start(rules ruleset.Config) (err error) {
+func (n *testNode) start(rules ruleset.Config) (err error) {
 	if n.tables, err = table.New(table.Config{Rules: rules}, nft.IPv4, nft.IPv6); err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (n *node) start(rules ruleset.Config) (err error) {
 }
 
 // pass passes objects to the tables and syncs them.
-func (n *node) pass(pass func(cluster.Sink)) (err error) {
+func (n *testNode) pass(pass func(cluster.Sink)) (err error) {
 	for _, tab := range n.tables {
 		pass(tab)
 		err = errors.Join(err, tab.Sync())
@@ -78,7 +79,7 @@ func (n *node) pass(pass func(cluster.Sink)) (err error) {
 	return err
 }
 
-func (n *node) sample(options ...string) error {
+func (n *testNode) sample(options ...string) error {
 	rules := tabletest.Rules()
 	rules.MasqueradeAll = slices.Contains(options, "masquerade-all")
 	if slices.Contains(options, "localhost") {
@@ -88,11 +89,11 @@ func (n *node) sample(options ...string) error {
 	return n.start(rules)
 }
 
-func (n *node) apply(s *script.Script, file string) error {
+func (n *testNode) apply(s *script.Script, file string) error {
 	return n.pass(func(to cluster.Sink) { s.Check(tabletest.Apply(to, s.ReadFile(file))) })
 }
 
-func (n *node) nft(words ...string) {
+func (n *testNode) nft(words ...string) {
 	tabletest.LoadNFT(n.t, strings.ReplaceAll(strings.Join(words, " "), `\n`, "\n"))
 }
 
@@ -110,17 +111,17 @@ func parseQuery(text string) (q explain.Query, err error) {
 
 // ask explains a packet with the rules of the kernel. If d is not nil, it adds
 // what the proxy wants.
-func (n *node) ask(query string, d *explain.Desired) (r *explain.Result, err error) {
+func (n *testNode) ask(query string, d *explain.Desired) (r *explain.Result, err error) {
 	q, err := parseQuery(query)
 	if err != nil {
 		return nil, err
 	}
-	k, err := explain.OpenKernel(nft.FamilyOf(q.Destination.Addr()))
+	k, err := node.OpenKernel(nft.FamilyOf(q.Destination.Addr()))
 	if err != nil {
 		return nil, err
 	}
 	defer k.Close()
-	if r, err = k.Explain(q); err != nil || d == nil {
+	if r, err = explain.InKernel(k, q); err != nil || d == nil {
 		return r, err
 	}
 	for _, tab := range n.tables {
@@ -145,7 +146,7 @@ func mustExpect(t testing.TB, tab *table.Table) *table.Expected {
 	return expected
 }
 
-func (n *node) explain(args ...string) (string, error) {
+func (n *testNode) explain(args ...string) (string, error) {
 	query, wide := strings.CutPrefix(strings.Join(args, " "), "wide ")
 	r, err := n.ask(query, nil)
 	if err != nil {
@@ -156,7 +157,7 @@ func (n *node) explain(args ...string) (string, error) {
 	return text.String(), nil
 }
 
-func (n *node) outcomes(args ...string) (text string, err error) {
+func (n *testNode) outcomes(args ...string) (text string, err error) {
 	r, err := n.ask(strings.Join(args, " "), nil)
 	if err != nil {
 		return "", err
@@ -174,7 +175,7 @@ func (n *node) outcomes(args ...string) (text string, err error) {
 	return text, nil
 }
 
-func (n *node) difference(args ...string) (string, error) {
+func (n *testNode) difference(args ...string) (string, error) {
 	r, err := n.ask(strings.Join(args, " "), &explain.Desired{})
 	if err != nil || r.Difference == nil {
 		return "", err

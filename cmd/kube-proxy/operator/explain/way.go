@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/route"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
@@ -25,8 +26,8 @@ const maxWays = 256
 
 // AddWays adds the ways to the endpoints of a result. Ways with a cause to fail
 // come first.
-func (k *Kernel) AddWays(r *Result, q Query) error {
-	p, err := k.packet(r, q)
+func (r *Result) AddWays(k *node.Kernel, q Query) error {
+	p, err := r.packet(k, q)
 	if err != nil {
 		return err
 	}
@@ -45,8 +46,8 @@ func (k *Kernel) AddWays(r *Result, q Query) error {
 
 // packet returns the packet of a result as the kernel routes it. A hypothetical
 // client without a route has no source.
-func (k *Kernel) packet(r *Result, q Query) (p route.Packet, err error) {
-	p.Mark, _ = k.Mark(q)
+func (r *Result) packet(k *node.Kernel, q Query) (p route.Packet, err error) {
+	p.Mark, _ = Mark(k, q)
 	if q.Source.IsLoopback() { // the proxy itself connects to the endpoint, from another address
 		p.OfNode = true
 		return p, nil

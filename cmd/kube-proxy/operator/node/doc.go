@@ -1,5 +1,6 @@
-// Package node is what the kernel of this node shows about a connection outside
-// of the table of nftproxy: the base chains of all programs.
+// Package node is what the kernel of this node shows about a connection: the
+// table of nftproxy ([Kernel]), and the base chains of all other programs
+// ([Tables]).
 //
 // A [Journey] takes a hypothetical packet of a [Connection] through the hooks,
 // in the order of the kernel: raw and mangle, nat chains of other programs, the

@@ -30,16 +30,16 @@ type chain struct {
 	rules  walk.Table
 }
 
-// Read reads the base chains of other programs, in nf_tables and in tables of
-// iptables-legacy. own is the table of nftproxy.
-func Read(conn *nft.Conn, own *nft.Table, host walk.Host) (*Tables, error) {
-	t := &Tables{host: host, own: make(map[nft.HookPoint]int32)}
+// Tables reads the base chains of other programs, in nf_tables and in tables of
+// iptables-legacy.
+func (k *Kernel) Tables() (*Tables, error) {
+	own, t := k.Table, &Tables{host: k, own: make(map[nft.HookPoint]int32)}
 	var err error
 	if t.listeners, err = readListeners(); err != nil {
 		return nil, err
 	}
 	for _, family := range []nft.Family{own.Family, nft.Inet} {
-		chains, err := conn.BaseChains(family)
+		chains, err := k.Conn.BaseChains(family)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +52,7 @@ func Read(conn *nft.Conn, own *nft.Table, host walk.Host) (*Tables, error) {
 				continue
 			}
 			if tables[c.Table.Name] == nil {
-				tables[c.Table.Name] = walk.Cache(walk.Kernel{Conn: conn, Table: c.Table})
+				tables[c.Table.Name] = walk.Cache(walk.Kernel{Conn: k.Conn, Table: c.Table})
 			}
 			t.chains = append(t.chains, chain{c.Chain, c.Table.String(), family, tables[c.Table.Name]})
 		}

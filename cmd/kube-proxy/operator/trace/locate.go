@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/route"
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/nft"
@@ -14,7 +15,7 @@ import (
 
 // locate finds the cause for the loss of a packet, or why one that passed all
 // chains does not arrive. What cannot be read counts as no cause.
-func (k *Packet) locate(p *passage, kernel *explain.Kernel, result *explain.Result) {
+func (k *Packet) locate(p *passage, kernel *node.Kernel, result *explain.Result) {
 	q := route.Packet{Source: k.Source.Addr(), OfNode: p.first.In == 0, In: k.Interface, Mark: p.mark}
 	switch {
 	case k.Final != nil && k.Endpoint.IsValid():
@@ -24,7 +25,7 @@ func (k *Packet) locate(p *passage, kernel *explain.Kernel, result *explain.Resu
 		e.endpoints = []netip.AddrPort{k.Endpoint}
 		if !k.Endpoint.IsValid() {
 			e.endpoints = result.Endpoints()
-			q.Mark, _ = kernel.Mark(k.Query())
+			q.Mark, _ = explain.Mark(kernel, k.Query())
 		}
 		if k.lost == atRouting || k.lost == beforeRouting {
 			e.try(kernel, q)
@@ -34,7 +35,7 @@ func (k *Packet) locate(p *passage, kernel *explain.Kernel, result *explain.Resu
 }
 
 // newEvidence returns what the kernel shows without a packet.
-func newEvidence(kernel *explain.Kernel) (e evidence) {
+func newEvidence(kernel *node.Kernel) (e evidence) {
 	usage, err := conntrack.ReadUsage("/")
 	e.full = err == nil && usage.Full() >= 1
 	tables, _ := xtables.Read()
@@ -56,7 +57,7 @@ func hasRules(t *xtables.Table) bool {
 
 // try asks for the routes to the endpoints. If the route to some of them fails,
 // the packet was sent to one of these.
-func (e *evidence) try(kernel *explain.Kernel, q route.Packet) {
+func (e *evidence) try(kernel *node.Kernel, q route.Packet) {
 	var failing []netip.AddrPort
 	for _, endpoint := range e.endpoints {
 		cause := routeCause(kernel, q, endpoint)
@@ -73,7 +74,7 @@ func (e *evidence) try(kernel *explain.Kernel, q route.Packet) {
 }
 
 // routeCause returns why a packet or the answer to it does not arrive.
-func routeCause(kernel *explain.Kernel, q route.Packet, endpoint netip.AddrPort) ruleset.Reason {
+func routeCause(kernel *node.Kernel, q route.Packet, endpoint netip.AddrPort) ruleset.Reason {
 	q.Destination = endpoint.Addr()
 	facts, err := route.NewSurvey(kernel.Routes, "/").Facts(q)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // readRule returns the rule of an event.
-type readRule func(notify.TraceEvent) explain.ChainRule
+type readRule func(notify.TraceEvent) node.ChainRule
 
 // isProxy reports whether an event is of the proxy's table.
 func isProxy(e notify.TraceEvent) bool { return e.Table == ruleset.TableName && e.Family.Valid() }
@@ -30,10 +30,10 @@ func packetOf(p *passage, read readRule) *Packet {
 		k.Hook = nft.Output.String()
 	}
 	dispatching := []string{ruleset.BaseChainName(nft.Prerouting), ruleset.BaseChainName(nft.Output)}
-	var rule explain.ChainRule // the last one
+	var rule node.ChainRule // the last one
 	translated := false
 	for _, e := range p.events {
-		if rule = (explain.ChainRule{}); e.Type == notify.TraceRule {
+		if rule = (node.ChainRule{}); e.Type == notify.TraceRule {
 			rule = read(e)
 		}
 		if isProxy(e) {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/notify"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -79,26 +80,26 @@ func printed(t *testing.T, events string, wide bool) string {
 }
 
 // ruleOf returns the rule of an event. Its handle determines its kind.
-func ruleOf(e notify.TraceEvent) explain.ChainRule {
+func ruleOf(e notify.TraceEvent) node.ChainRule {
 	kind := e.Rule
 	if !isProxy(e) {
 		kind += 100
 	}
 	switch kind {
 	case 1:
-		return explain.ChainRule{Text: "jump services"}
+		return node.ChainRule{Text: "jump services"}
 	case 2:
-		return explain.ChainRule{Text: "… meta priority vmap @class-chains"}
+		return node.ChainRule{Text: "… meta priority vmap @class-chains"}
 	case 3:
-		return explain.ChainRule{Text: "dnat ip to … map @service-targets", Translates: true}
+		return node.ChainRule{Text: "dnat ip to … map @service-targets", Translates: true}
 	case 4:
-		return explain.ChainRule{Text: "reject with tcp reset", RejectWith: "TCP reset"}
+		return node.ChainRule{Text: "reject with tcp reset", RejectWith: "TCP reset"}
 	case 5:
-		return explain.ChainRule{Text: "masquerade fully-random", Masquerades: true}
+		return node.ChainRule{Text: "masquerade fully-random", Masquerades: true}
 	case 106:
-		return explain.ChainRule{Text: `xt match "tcp" reject`, RejectWith: "ICMP unreachable"}
+		return node.ChainRule{Text: `xt match "tcp" reject`, RejectWith: "ICMP unreachable"}
 	}
-	return explain.ChainRule{Text: "tcp dport 8080 " + e.Verdict.String()}
+	return node.ChainRule{Text: "tcp dport 8080 " + e.Verdict.String()}
 }
 
 // prediction returns what package explain predicts for the packets.

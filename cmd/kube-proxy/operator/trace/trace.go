@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/notify"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -23,7 +24,7 @@ import (
 type Trace struct {
 	owner    *nft.Conn // of the tables
 	tracer   *notify.Tracer
-	kernels  map[nft.Family]*explain.Kernel
+	kernels  map[nft.Family]*node.Kernel
 	chains   map[chain][]nft.Rule // of all tables that packets passed
 	passages *passages
 	local    map[Frontend]string // endpoints on this node (see Selection)
@@ -39,10 +40,10 @@ type chain struct {
 }
 
 // Open starts a trace of selected packets. The error is for people. It is
-// explain.ErrNoTable if no proxy has a table of the selected families.
+// node.ErrNoTable if no proxy has a table of the selected families.
 func Open(selection Selection) (*Trace, error) {
 	t := &Trace{
-		kernels: make(map[nft.Family]*explain.Kernel), chains: make(map[chain][]nft.Rule),
+		kernels: make(map[nft.Family]*node.Kernel), chains: make(map[chain][]nft.Rule),
 		names: make(map[uint32]string), flows: make(flows), local: selection.Endpoints,
 	}
 	if err := t.open(selection); err != nil {
@@ -69,7 +70,7 @@ func (t *Trace) open(selection Selection) (err error) {
 			continue
 		}
 		err := t.addTable(f, &selection)
-		if errors.Is(err, explain.ErrNoTable) {
+		if errors.Is(err, node.ErrNoTable) {
 			missing = cmp.Or(missing, err)
 			continue
 		}
@@ -85,7 +86,7 @@ func (t *Trace) open(selection Selection) (err error) {
 
 // addTable opens the proxy's table of a family and adds the table that traces.
 func (t *Trace) addTable(f nft.Family, selection *Selection) error {
-	kernel, err := explain.OpenKernel(f)
+	kernel, err := node.OpenKernel(f)
 	if err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func (t *Trace) end(passages []*passage, now time.Time) {
 // packet returns the packet of a passage that ended.
 func (t *Trace) packet(p *passage) *Packet {
 	kernel := t.kernels[nft.FamilyOf(p.first.Source.Addr())]
-	packet := packetOf(p, func(e notify.TraceEvent) explain.ChainRule { return t.rule(kernel, e) })
+	packet := packetOf(p, func(e notify.TraceEvent) node.ChainRule { return t.rule(kernel, e) })
 	packet.Interface = t.interfaceName(p.first.In)
 	if packet.Final != nil {
 		packet.Final.Interface = t.interfaceName(p.last.Out)
@@ -192,13 +193,13 @@ func (t *Trace) packet(p *passage) *Packet {
 	if name, ok := t.local[Frontend{packet.Destination, packet.protocol}]; ok {
 		packet.atEndpoint(name)
 	}
-	result, err := kernel.Explain(packet.Query())
+	result, err := explain.InKernel(kernel, packet.Query())
 	if err != nil { // such as a rule that another program added to the table
 		result = &explain.Result{Answer: err.Error()}
 	}
 	packet.explained(result)
 	if packet.Reason.Code == ruleset.Untranslated {
-		kernel.AddOthers(result, packet.Query())
+		result.AddOthers(kernel, packet.Query())
 		packet.untracked(result.OtherTables)
 	}
 	packet.locate(p, kernel, result)
@@ -208,7 +209,7 @@ func (t *Trace) packet(p *passage) *Packet {
 
 // rule returns the rule of an event. It reads the chain unless the rule was
 // there before. A rule that was deleted meanwhile has no text.
-func (t *Trace) rule(kernel *explain.Kernel, e notify.TraceEvent) (r explain.ChainRule) {
+func (t *Trace) rule(kernel *node.Kernel, e notify.TraceEvent) (r node.ChainRule) {
 	var err error
 	c := chain{e.Family, e.Table, e.Chain}
 	is := func(rule nft.Rule) bool { return rule.Handle == e.Rule }
@@ -223,7 +224,7 @@ func (t *Trace) rule(kernel *explain.Kernel, e notify.TraceEvent) (r explain.Cha
 	case i < 0:
 		r.Text = fmt.Sprintf("a rule that was deleted meanwhile (handle %d)", e.Rule)
 	default:
-		r = explain.Describe(kernel.Table.Family, t.chains[c][i])
+		r = node.Describe(kernel.Table.Family, t.chains[c][i])
 		r.Text = t.chains[c][i].Text(e.Family)
 	}
 	return r

@@ -1,4 +1,4 @@
-package explain
+package node
 
 import (
 	"fmt"
@@ -9,6 +9,13 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// Kinds of sources of a packet.
+const (
+	FromPod     = "pod"
+	FromNode    = "node"
+	FromOutside = "outside"
 )
 
 // Pods returns how the rules recognize packets of this cluster's pods. ok is

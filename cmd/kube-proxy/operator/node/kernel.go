@@ -1,9 +1,10 @@
-package explain
+package node
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"golang.org/x/sys/unix"
 
@@ -14,7 +15,7 @@ import (
 )
 
 // Kernel is the table of a family in the kernel, and the routes of the network
-// namespace in which it was opened. It implements Table and walk.Host.
+// namespace in which it was opened. It implements explain.Table and walk.Host.
 type Kernel struct {
 	*route.Routes
 	walk.Kernel
@@ -96,7 +97,13 @@ func (k *Kernel) Close() error {
 	return k.Conn.Close()
 }
 
-// BaseChain implements Table.
+// IsLocal reports whether an address is one of this node.
+func (k *Kernel) IsLocal(addr netip.Addr) bool {
+	typ, err := k.RouteType(addr)
+	return typ == unix.RTN_LOCAL && err == nil
+}
+
+// BaseChain implements explain.Table.
 func (k *Kernel) BaseChain(point nft.HookPoint) (string, error) {
 	name := ruleset.BaseChainName(point)
 	found, ok, err := k.Conn.FindChain(k.Table, name)
