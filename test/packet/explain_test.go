@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	hooks "github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/node"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
@@ -159,16 +160,16 @@ func (c *check) follow(pass func(*prediction, *lab.Node) error) (prediction, err
 
 // explain updates the prediction of a packet that arrives at a node. A node
 // without a table passes it on.
-func (p *prediction) explain(ctx context.Context, c *check, node *lab.Node) error {
+func (p *prediction) explain(ctx context.Context, c *check, at *lab.Node) error {
 	q := explain.Query{Destination: c.to, Protocol: protocolOf(c.network), Source: p.sources[c.to]}
-	err := inTable(node, nft.FamilyOf(c.to.Addr()), func(k *explain.Kernel) error {
+	err := inTable(at, nft.FamilyOf(c.to.Addr()), func(k *node.Kernel) error {
 		r, err := explained(ctx, k, q)
 		if err == nil {
-			*p = predictionOf(r, node.Addrs()[c.family])
+			*p = predictionOf(r, at.Addrs()[c.family])
 		}
 		return err
 	})
-	if errors.Is(err, explain.ErrNoTable) {
+	if errors.Is(err, node.ErrNoTable) {
 		return nil
 	}
 	return err
@@ -180,14 +181,14 @@ const differenceTime = 10 * time.Second
 
 // explained explains a packet. If a proxy runs on the node, the table in the
 // kernel must be the one that it wants.
-func explained(ctx context.Context, k *explain.Kernel, q explain.Query) (*explain.Result, error) {
+func explained(ctx context.Context, k *node.Kernel, q explain.Query) (*explain.Result, error) {
 	var client socket.Client
 	for deadline := time.Now().Add(differenceTime); ; {
-		r, err := k.Explain(q)
+		r, err := explain.InKernel(k, q)
 		if err != nil {
 			return nil, err
 		}
-		k.AddOthers(r, q)
+		r.AddOthers(k, q)
 		desired, err := answer.Explain.AskOne(ctx, &client, q)
 		if errors.Is(err, socket.ErrNoProxy) {
 			return r, nil
@@ -230,9 +231,9 @@ func protocolOf(network string) plain.Protocol {
 }
 
 // inTable calls f with the table of a node in the kernel.
-func inTable(node *lab.Node, f nft.Family, use func(*explain.Kernel) error) error {
-	return node.Do(func() error {
-		k, err := explain.OpenKernel(f)
+func inTable(at *lab.Node, f nft.Family, use func(*node.Kernel) error) error {
+	return at.Do(func() error {
+		k, err := node.OpenKernel(f)
 		if err != nil {
 			return err
 		}
@@ -242,8 +243,8 @@ func inTable(node *lab.Node, f nft.Family, use func(*explain.Kernel) error) erro
 }
 
 // nodeSource returns the source address of a node's own packets.
-func nodeSource(node *lab.Node, to netip.Addr) (source netip.Addr, err error) {
-	err = inTable(node, nft.FamilyOf(to), func(k *explain.Kernel) error {
+func nodeSource(at *lab.Node, to netip.Addr) (source netip.Addr, err error) {
+	err = inTable(at, nft.FamilyOf(to), func(k *node.Kernel) error {
 		source, err = k.NodeSource(to)
 		return err
 	})
