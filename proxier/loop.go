@@ -170,7 +170,7 @@ func (w *writtenPorts) add(c *table.Commit) {
 			break // a list of all is of no use
 		}
 		plan := cmp.Or(change.After, change.Before)
-		if name := plan.Service.Name.WithPort(plan.Port.Name); !slices.Contains(w.names, name) {
+		if name := plan.Name().String(); !slices.Contains(w.names, name) {
 			w.names = append(w.names, name)
 		}
 	}

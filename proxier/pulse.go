@@ -3,6 +3,7 @@ package proxier
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -31,6 +32,7 @@ type pulse struct {
 	generation *keep.Generation
 	calm       *calm.State
 	foreign    int       // the number of commits of other programs so far
+	isNew      bool      // whether the last poll found some
 	checked    time.Time // when all loops were last woken
 }
 
@@ -65,8 +67,14 @@ func (p *pulse) run(ctx context.Context, loops []*syncLoop) {
 	}
 }
 
-// next returns the time of the poll after one at now.
+// next returns the time of the poll after one at now. While another program
+// commits, it is random: one that damages the tables in the same period, such as
+// a second proxy, must neither always commit just after a check nor just before
+// the next one. So the checks that find damage show how long it lasted.
 func (p *pulse) next(now time.Time) time.Time {
+	if p.isNew {
+		return now.Add(rand.N(pollPeriod))
+	}
 	return p.calm.Next(now, now, pollPeriod, calmPollPeriod)
 }
 
@@ -86,5 +94,5 @@ func (p *pulse) poll(now time.Time, loops []*syncLoop) {
 			signal(l.checks)
 		}
 	}
-	p.foreign = foreign
+	p.foreign, p.isNew = foreign, foreign != p.foreign
 }

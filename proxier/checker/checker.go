@@ -114,7 +114,7 @@ func (c *Checker) Observe(commit *table.Commit) {
 		if plan == nil || plan.Port.Protocol != cluster.TCP {
 			continue
 		}
-		port := eject.Port{Family: commit.Family, Service: plan.Service.Name, Name: plan.Port.Name}
+		port := eject.Port{Family: commit.Family, PortName: plan.Name()}
 		var now change
 		if one.After != nil {
 			now.check = one.After.Service.HealthCheck
@@ -264,14 +264,14 @@ func (c *Checker) apply(ctx context.Context) (all bool) {
 		}
 		unhealthy := c.schedule.unhealthy(port)
 		err := c.query(ctx, port.Family, func(t *table.Table) error {
-			if t.SetUnhealthy(table.PortName{ServiceName: port.Service, Port: port.Name}, unhealthy) {
+			if t.SetUnhealthy(port.PortName, unhealthy) {
 				c.config.Sync(port.Family)
 			}
 			return nil
 		})
 		if busy[port.Family] = err != nil; err != nil {
 			klog.V(2).InfoS("Failed to pass unhealthy endpoints to a table, retrying",
-				"servicePort", port.Service.WithPort(port.Name), "err", err)
+				"servicePort", port, "err", err)
 			continue
 		}
 		delete(c.schedule.changed, port)

@@ -85,7 +85,7 @@ const outside = -1
 // stay does not change.
 func (s *schedule) set(port eject.Port, check *cluster.HealthCheck, endpoints []netip.AddrPort) {
 	before := s.unhealthy(port)
-	svc := s.service(port.Service)
+	svc := s.service(port.ServiceName)
 	if delete(svc.ports, port); check != nil && len(endpoints) > 0 {
 		s.stale = s.stale || svc.check != *check
 		svc.check, svc.ports[port] = *check, endpoints
@@ -259,7 +259,7 @@ func (s *schedule) done(now time.Time, t *target, reply probe.Reply) {
 
 // unhealthy returns the unhealthy endpoints of a service port, sorted.
 func (s *schedule) unhealthy(port eject.Port) (all []cluster.Ejection) {
-	svc := s.services[port.Service]
+	svc := s.services[port.ServiceName]
 	if svc == nil {
 		return nil
 	}

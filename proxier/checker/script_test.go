@@ -77,7 +77,7 @@ func portOf(text string) eject.Port {
 	name, port, _ := strings.Cut(text, ":")
 	namespace, service, _ := strings.Cut(name, "/")
 	return eject.Port{
-		Family: nft.IPv4, Service: cluster.ServiceName{Namespace: namespace, Name: service}, Name: port,
+		Family: nft.IPv4, PortName: cluster.ServiceName{Namespace: namespace, Name: service}.WithPort(port),
 	}
 }
 
@@ -163,7 +163,7 @@ func (s *story) tick() {
 
 func (s *story) apply() {
 	for _, port := range slices.SortedFunc(maps.Keys(s.s.changed), eject.Port.Compare) {
-		line := fmt.Sprintf("%.1f %s unhealthy:", s.now.Sub(s.start).Seconds(), port.Service.WithPort(port.Name))
+		line := fmt.Sprintf("%.1f %s unhealthy:", s.now.Sub(s.start).Seconds(), port)
 		for _, e := range s.s.unhealthy(port) {
 			line += fmt.Sprintf(" %s (%s)", e.Endpoint, e.Why())
 		}

@@ -23,18 +23,33 @@ type ServiceName struct {
 // String returns namespace/name.
 func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 
-// WithPort returns the name of a service port: namespace/name:port, or
-// namespace/name for a port without a name.
-func (n ServiceName) WithPort(port string) string {
-	if port == "" {
-		return n.String()
-	}
-	return n.String() + ":" + port
-}
-
 // Compare orders names by namespace, then by name.
 func (n ServiceName) Compare(o ServiceName) int {
 	return cmp.Or(strings.Compare(n.Namespace, o.Namespace), strings.Compare(n.Name, o.Name))
+}
+
+// WithPort returns the name of a service port.
+func (n ServiceName) WithPort(port string) PortName { return PortName{n, port} }
+
+// PortName identifies a service port. Port is its name in the Service, often
+// "".
+type PortName struct {
+	ServiceName
+	Port string
+}
+
+// String returns namespace/name:port, or namespace/name for a port without a
+// name.
+func (n PortName) String() string {
+	if n.Port == "" {
+		return n.ServiceName.String()
+	}
+	return n.ServiceName.String() + ":" + n.Port
+}
+
+// Compare orders service ports by Service, then by name.
+func (n PortName) Compare(o PortName) int {
+	return cmp.Or(n.ServiceName.Compare(o.ServiceName), strings.Compare(n.Port, o.Port))
 }
 
 // Protocol is a transport protocol. Its value is the IP protocol number.

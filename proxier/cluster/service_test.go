@@ -7,10 +7,10 @@ import (
 
 func TestServiceName(t *testing.T) {
 	name := ServiceName{"default", "web"}
-	if got, want := name.WithPort("http"), "default/web:http"; got != want {
+	if got, want := name.WithPort("http").String(), "default/web:http"; got != want {
 		t.Errorf("named port: got %q, want %q", got, want)
 	}
-	if got, want := name.WithPort(""), "default/web"; got != want {
+	if got, want := name.WithPort("").String(), "default/web"; got != want {
 		t.Errorf("port without a name: got %q, want %q", got, want)
 	}
 }

@@ -20,7 +20,7 @@ func BenchmarkDead(b *testing.B) {
 			const dead = 10_000
 			var tries []Try
 			for n := range namespaces {
-				p := Port{nft.IPv4, cluster.ServiceName{Namespace: fmt.Sprint("ns", n), Name: "web"}, ""}
+				p := Port{nft.IPv4, cluster.ServiceName{Namespace: fmt.Sprint("ns", n), Name: "web"}.WithPort("")}
 				t := Targets{}
 				for i := range 2 * dead / namespaces {
 					addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n), byte(i >> 8), byte(i)}), 80)

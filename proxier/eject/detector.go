@@ -40,14 +40,13 @@ const (
 
 // Port identifies a TCP service port of an address family.
 type Port struct {
-	Family  nft.Family
-	Service cluster.ServiceName
-	Name    string
+	Family nft.Family
+	cluster.PortName
 }
 
-// Compare orders service ports by Service, name and family.
+// Compare orders service ports by name, then by family.
 func (p Port) Compare(o Port) int {
-	return cmp.Or(p.Service.Compare(o.Service), cmp.Compare(p.Name, o.Name), cmp.Compare(p.Family, o.Family))
+	return cmp.Or(p.PortName.Compare(o.PortName), cmp.Compare(p.Family, o.Family))
 }
 
 // Endpoint is an endpoint of a service port.
@@ -178,7 +177,7 @@ func (d *Detector) Tried(now time.Time, tries []Try) {
 // record begins a record of an endpoint. It returns nil if there is no room
 // for one.
 func (d *Detector) record(p *port, e Endpoint) *record {
-	if !d.limit.Take(e.Service.Namespace, 1) {
+	if !d.limit.Take(e.Namespace, 1) {
 		return nil
 	}
 	d.begun++
@@ -196,7 +195,7 @@ func (d *Detector) forget(r *record) {
 	if d.at[r.Addr] = slices.DeleteFunc(d.at[r.Addr], func(o *record) bool { return o == r }); len(d.at[r.Addr]) == 0 {
 		delete(d.at, r.Addr)
 	}
-	d.limit.Return(r.Service.Namespace, 1)
+	d.limit.Return(r.Namespace, 1)
 }
 
 // Answers records the connections that an endpoint has answered, for an

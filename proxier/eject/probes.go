@@ -56,7 +56,7 @@ func (d *Detector) Next(now time.Time) (o Orders) {
 	}
 	refused := make(map[string]bool) // namespaces
 	for _, r := range d.waiting(now, wake, &o.Walk) {
-		p, namespace := r.port, r.Service.Namespace
+		p, namespace := r.port, r.Namespace
 		switch {
 		case r.phase == lost && p.hasControl(now) && !d.hasEvidence(now, r):
 			p.looking = true
@@ -148,7 +148,7 @@ func (r *record) compare(o *record) int {
 func (d *Detector) takeTurns(now time.Time, all []*record) {
 	turns := make(map[string]int)
 	for _, r := range all {
-		namespace := r.Service.Namespace
+		namespace := r.Namespace
 		if _, known := turns[namespace]; !known {
 			turns[namespace] = d.rate.used(namespace, now)
 		}

@@ -89,7 +89,7 @@ func TestScripts(t *testing.T) {
 
 func portOf(name string) Port {
 	namespace, service, _ := strings.Cut(name, "/")
-	return Port{nft.IPv4, cluster.ServiceName{Namespace: namespace, Name: service}, ""}
+	return Port{nft.IPv4, cluster.ServiceName{Namespace: namespace, Name: service}.WithPort("")}
 }
 
 func parse(addrs []string) (all []netip.AddrPort) {
@@ -310,16 +310,16 @@ func (s *story) tick() {
 			break
 		}
 		all := s.current(p)
-		s.note("ejected of %s/%s: %s", p.Service.Namespace, p.Service.Name, addrs(all))
+		s.note("ejected of %s/%s: %s", p.Namespace, p.Name, addrs(all))
 		s.d.Applied(p)
 	}
 	for _, p := range s.d.Blinded() {
-		s.note("%s/%s is blind", p.Service.Namespace, p.Service.Name)
+		s.note("%s/%s is blind", p.Namespace, p.Name)
 	}
 }
 
 func (s *story) probe(p Probe) {
-	s.probes[p.Service.Namespace]++
+	s.probes[p.Namespace]++
 	r := result{s.now.Add(50 * time.Millisecond), p, Answered}
 	switch {
 	case s.offline:
@@ -343,7 +343,7 @@ func (s *story) current(p Port) []cluster.Ejection {
 }
 
 func name(e Endpoint) string {
-	return fmt.Sprintf("%s/%s %v", e.Service.Namespace, e.Service.Name, e.Addr)
+	return fmt.Sprintf("%s/%s %v", e.Namespace, e.Name, e.Addr)
 }
 
 func addrs(all []cluster.Ejection) string {
@@ -364,8 +364,8 @@ func (s *story) ejected(*script.Script, []string) (string, error) {
 	var lines []string
 	for p := range s.targets {
 		for _, e := range s.current(p) {
-			lines = append(lines, fmt.Sprintf("%s/%s %v since %gs until %gs: %s\n", p.Service.Namespace,
-				p.Service.Name, e.Endpoint, e.Since.Sub(s.start).Seconds(), e.Until.Sub(s.start).Seconds(), e.Why()))
+			lines = append(lines, fmt.Sprintf("%s/%s %v since %gs until %gs: %s\n", p.Namespace,
+				p.Name, e.Endpoint, e.Since.Sub(s.start).Seconds(), e.Until.Sub(s.start).Seconds(), e.Why()))
 		}
 	}
 	slices.Sort(lines)
@@ -375,7 +375,7 @@ func (s *story) ejected(*script.Script, []string) (string, error) {
 func (s *story) blind(*script.Script, []string) (string, error) {
 	var names []string
 	for _, p := range s.d.Blind(s.now) {
-		names = append(names, p.Service.String())
+		names = append(names, p.ServiceName.String())
 	}
 	return fmt.Sprintln(strings.Join(names, " ")), nil
 }

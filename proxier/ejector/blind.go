@@ -25,7 +25,7 @@ type blindPorts struct {
 func (b *blindPorts) set(ports []eject.Port) {
 	var names []string
 	for _, p := range ports {
-		names = append(names, p.Service.WithPort(p.Name))
+		names = append(names, p.String())
 	}
 	names = slices.Compact(names) // those of both families
 	b.mu.Lock()
@@ -45,11 +45,11 @@ func (e *Ejector) Blind() []string {
 // reportBlind records an event about a service port that is blind.
 func (e *Ejector) reportBlind(ctx context.Context, p eject.Port) error {
 	return e.query(ctx, p.Family, func(t *table.Table) error {
-		if u, ok := t.Usable(nameOf(p)); ok {
+		if u, ok := t.Usable(p.PortName); ok {
 			e.config.Events.Record(cluster.NewEvent(u.Service, cluster.ReasonNotEjected, fmt.Sprintf(
 				"Endpoints of service port %s do not answer clients on node %s: the network of the node or a network "+
 					"policy may drop packets. No endpoint is ejected",
-				p.Service.WithPort(p.Name), e.config.NodeName)))
+				p, e.config.NodeName)))
 		}
 		return nil
 	})

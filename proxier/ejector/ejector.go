@@ -268,14 +268,14 @@ func (e *Ejector) apply(ctx context.Context) {
 		var changed bool
 		all, begun := e.detector.Ejections(p)
 		err := e.query(ctx, p.Family, func(t *table.Table) error {
-			if changed = t.SetEjections(nameOf(p), all, begun); changed {
+			if changed = t.SetEjections(p.PortName, all, begun); changed {
 				e.config.Sync(p.Family)
 			}
 			return nil
 		})
 		if busy[p.Family] = err != nil; err != nil {
 			klog.V(2).InfoS("Failed to pass ejections to a table, retrying",
-				"servicePort", p.Service.WithPort(p.Name), "err", err)
+				"servicePort", p, "err", err)
 			continue
 		}
 		e.detector.Applied(p)
@@ -300,8 +300,6 @@ func (e *Ejector) query(ctx context.Context, f nft.Family, ask func(*table.Table
 	defer cancel()
 	return e.config.Query(ctx, f, ask)
 }
-
-func nameOf(p eject.Port) table.PortName { return table.PortName{ServiceName: p.Service, Port: p.Name} }
 
 // walk takes the first or the second look of a walk.
 func (e *Ejector) walk(ctx context.Context) {
@@ -497,12 +495,12 @@ func (e *Ejector) resolveFamily(ctx context.Context, f nft.Family, frontends map
 		}
 		for _, at := range mine {
 			if name, ok := t.Ejectable(at); ok {
-				p := eject.Port{Family: f, Service: name.ServiceName, Name: name.Port}
+				p := eject.Port{Family: f, PortName: name}
 				ports[p], found[at] = struct{}{}, p
 			}
 		}
 		for p := range ports {
-			all[p], _ = t.Usable(nameOf(p))
+			all[p], _ = t.Usable(p.PortName)
 		}
 		return nil
 	})

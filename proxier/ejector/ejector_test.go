@@ -40,7 +40,7 @@ func TestBusyTable(t *testing.T) {
 // ejected returns a Detector that has just ejected an endpoint.
 func ejected() *eject.Detector {
 	d, now := eject.New(), time.Now()
-	p := eject.Port{Family: nft.IPv4, Service: cluster.ServiceName{Namespace: "ns", Name: "web"}}
+	p := eject.Port{Family: nft.IPv4, PortName: cluster.ServiceName{Namespace: "ns", Name: "web"}.WithPort("")}
 	dead, alive := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("10.0.0.2:80")
 	d.SetTargets(p, eject.Targets{Cluster: []netip.AddrPort{dead, alive}}, nil)
 	for id := range uint32(2) {
@@ -111,7 +111,7 @@ func TestBlindNames(t *testing.T) {
 	for i := range maxBlind + 1 {
 		for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
 			name := cluster.ServiceName{Namespace: "ns", Name: fmt.Sprintf("web%03d", i)}
-			ports = append(ports, eject.Port{Family: f, Service: name, Name: "http"})
+			ports = append(ports, eject.Port{Family: f, PortName: name.WithPort("http")})
 		}
 	}
 	e := &Ejector{}

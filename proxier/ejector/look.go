@@ -27,7 +27,7 @@ func (e *Ejector) look(ctx context.Context, suspects []eject.Endpoint) time.Time
 	limit := e.maxLists()
 	each := float64(e.narrow.Milliseconds()+1) * float64(min(limit, len(suspects))) / float64(len(suspects))
 	mine := slices.DeleteFunc(suspects, func(s eject.Endpoint) bool {
-		return !e.looks.UseSome(s.Service.Namespace, each, now)
+		return !e.looks.UseSome(s.Namespace, each, now)
 	})
 	if len(mine) == 0 {
 		return now.Add(lookPause)
@@ -56,7 +56,7 @@ func (e *Ejector) look(ctx context.Context, suspects []eject.Endpoint) time.Time
 	e.narrow = took / time.Duration(min(len(mine), limit))
 	if used := float64(took.Microseconds()) / 1000 / float64(len(mine)); used > each {
 		for _, s := range mine {
-			e.looks.Charge(s.Service.Namespace, used-each, now)
+			e.looks.Charge(s.Namespace, used-each, now)
 		}
 	}
 	if e.report(err); err != nil {

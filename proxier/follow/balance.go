@@ -29,7 +29,7 @@ func (b *balanceEvents) committed(c *table.Commit) {
 		if plan == nil {
 			continue // a service port without a frontend
 		}
-		name, note := plan.Name(), balanceNote(change.After)
+		name, note := plan.Name().String(), balanceNote(change.After)
 		if note == "" {
 			delete(b.notes, name)
 		} else if note != b.notes[name] {

@@ -44,7 +44,7 @@ func (h *changes) observe(of nft.Family, e table.Event) {
 		})
 	case *keep.Damage:
 		h.log.Record(&history.Entry{
-			Time: time.Now(), Family: of, Kind: history.Repair, Cause: history.ByRepair, Reason: e.Error(),
+			Time: time.Now(), Family: of, Kind: history.Repair, Cause: history.ByDamage, Reason: e.Error(),
 		})
 	case keep.SyncResult:
 		h.synced(e)
@@ -118,16 +118,11 @@ func (h *changes) add(e history.Entry) { h.entries = slices.Insert(h.entries, 0,
 func causeOf(kind history.Kind, r keep.SyncResult) history.Cause {
 	switch {
 	case r.Full && kind != history.Change:
-		return causes[r.Rewrite]
+		return history.Cause(r.Rewrite)
 	case r.Cause == keep.CausePeriodic:
 		return history.ByResync
 	}
 	return history.ByChange
-}
-
-var causes = map[keep.RewriteCause]history.Cause{
-	keep.RewriteStart: history.ByRestart, keep.RewriteNode: history.ByNode, keep.RewriteFailure: history.ByFailure,
-	keep.RewriteDamage: history.ByRepair,
 }
 
 // compare enters into e what changed. It returns false if that is nothing that

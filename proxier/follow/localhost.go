@@ -114,7 +114,7 @@ func localhostPort(p *ruleset.Plan) localhost.NodePort {
 	f := tcpNodePort(p)
 	n := localhost.NodePort{
 		Port: f.Port, Namespace: p.Service.Name.Namespace, Name: p.Service.Name.Name,
-		ServicePort: p.Name(), Affinity: p.Service.AffinityTimeout,
+		ServicePort: p.Name().String(), Affinity: p.Service.AffinityTimeout,
 	}
 	for _, t := range p.Rows(f.Policy) {
 		n.Targets = append(n.Targets, t.AddrPort())

@@ -140,7 +140,7 @@ func (m *missingEndpoints) leave(service cluster.ServiceName, e *cluster.Endpoin
 		m.addrs[e.Addr] = found
 	}
 	for _, p := range e.Ports {
-		key := portKey{nft.FamilyOf(e.Addr), service, p.Name, p.Protocol}
+		key := portKey{nft.FamilyOf(e.Addr), service.WithPort(p.Name), p.Protocol}
 		found.ports = append(found.ports, missingPort{key, p.Port})
 	}
 	found.due = time.Now().Add(missingPatience)
@@ -171,7 +171,7 @@ func (m *missingEndpoints) forget(addr netip.Addr) {
 	found.forgotten.Store(true)
 	if !found.resetting {
 		for _, p := range found.ports {
-			m.limit.Return(p.servicePort.service.Namespace, 1)
+			m.limit.Return(p.servicePort.Namespace, 1)
 		}
 	}
 }
@@ -214,7 +214,7 @@ func (m *missingEndpoints) begin(found *missing, served func(portKey) bool) bool
 		if served(p.servicePort) {
 			return false
 		}
-		m.limit.Return(p.servicePort.service.Namespace, 1)
+		m.limit.Return(p.servicePort.Namespace, 1)
 		return true
 	})
 	if len(found.ports) == 0 {
@@ -229,7 +229,7 @@ func (m *missingEndpoints) begin(found *missing, served func(portKey) bool) bool
 func (m *missingEndpoints) done(found *missing, port portKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.limit.Return(port.service.Namespace, 1)
+	m.limit.Return(port.Namespace, 1)
 	if found.left--; found.left == 0 && m.addrs[found.addr] == found {
 		delete(m.addrs, found.addr)
 	}

@@ -178,7 +178,7 @@ func (s *serviceConnections) byNamespace() (ports map[string][]countedPort, rows
 	defer s.mu.Unlock()
 	ports, rows = make(map[string][]countedPort), make(map[string]int)
 	for key, p := range s.ports {
-		namespace := key.service.Namespace
+		namespace := key.Namespace
 		ports[namespace] = append(ports[namespace], countedPort{p, p.labels, p.frontends})
 		rows[namespace] += len(p.frontends)
 	}

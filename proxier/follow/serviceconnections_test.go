@@ -17,7 +17,7 @@ func TestServiceConnectionsShare(t *testing.T) {
 	s := &serviceConnections{max: 10, ports: make(map[portKey]*portConnections)}
 	add := func(namespace, name string, frontends int) {
 		service := cluster.ServiceName{Namespace: namespace, Name: name}
-		s.ports[portKey{service: service}] = &portConnections{
+		s.ports[portKey{PortName: service.WithPort("")}] = &portConnections{
 			labels: []string{namespace, name}, frontends: make([]*frontendConnections, frontends),
 		}
 	}

@@ -10,15 +10,12 @@ import (
 
 // portKey identifies a service port of a family.
 type portKey struct {
-	family   nft.Family
-	service  cluster.ServiceName
-	port     string
+	family nft.Family
+	cluster.PortName
 	protocol cluster.Protocol
 }
 
-func keyOf(f nft.Family, p *ruleset.Plan) portKey {
-	return portKey{f, p.Service.Name, p.Port.Name, p.Port.Protocol}
-}
+func keyOf(f nft.Family, p *ruleset.Plan) portKey { return portKey{f, p.Name(), p.Port.Protocol} }
 
 // destination returns the address and port that clients of a frontend send to.
 // A NodePort has the unspecified address.

@@ -206,5 +206,5 @@ func logReset(servicePort portKey, endpoint netip.AddrPort, connections int) {
 		level = 2
 	}
 	klog.V(level).InfoS("Reset connections to an endpoint that is gone",
-		"servicePort", servicePort.service.WithPort(servicePort.port), "endpoint", endpoint, "connections", connections)
+		"servicePort", servicePort, "endpoint", endpoint, "connections", connections)
 }

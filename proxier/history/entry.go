@@ -29,17 +29,15 @@ const (
 	Failure Kind = "failure"
 )
 
-// Cause is why something was written.
+// Cause is why something was written: one of the following, or the cause of a
+// rewrite, as in metrics (keep.RewriteCause).
 type Cause string
 
 // The causes of entries.
 const (
-	ByChange  Cause = "change"  // of an object, or of this node
-	ByRestart Cause = "restart" // of the proxy
-	ByRepair  Cause = "repair"  // another program changed the table
-	ByResync  Cause = "resync"  // the periodic sync, which tries again what was refused
-	ByNode    Cause = "node"    // a change of this node that needs other sets
-	ByFailure Cause = "failure" // an update failed, or its outcome is unknown
+	ByChange Cause = "change" // of an object, or of this node
+	ByDamage Cause = "damage" // another program changed the table
+	ByResync Cause = "resync" // the periodic sync, which tries again what was refused
 	// ByEjection means that endpoints were ejected because they answer nothing
 	// or fail health checks, or are used again.
 	ByEjection Cause = "ejection"

@@ -74,7 +74,7 @@ func (l *Log) Blame(f nft.Family, programs ...string) {
 	defer l.mu.Unlock()
 	var last *Entry
 	for e := range l.recent.All() {
-		if e.Family == f && e.Cause == ByRepair && e.Service.Name == "" && (last == nil || e.Time.After(last.Time)) {
+		if e.Family == f && e.Cause == ByDamage && e.Service.Name == "" && (last == nil || e.Time.After(last.Time)) {
 			last = e
 		}
 	}

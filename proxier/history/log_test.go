@@ -34,7 +34,7 @@ func TestEntries(t *testing.T) {
 		l.Record(change("noise", fmt.Sprint(i), 2*time.Minute+time.Duration(i)))
 	}
 	at := start.Add(3 * time.Minute)
-	l.Record(&Entry{Time: at, Family: nft.IPv4, Kind: Repair, Cause: ByRepair, Reason: "damage"})
+	l.Record(&Entry{Time: at, Family: nft.IPv4, Kind: Repair, Cause: ByDamage, Reason: "damage"})
 	l.Blame(nft.IPv6, "other (process 1)")
 	l.Blame(nft.IPv4, "nft (process 4711)")
 	l.Blame(nft.IPv4, "nft (process 4711)")

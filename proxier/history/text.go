@@ -12,7 +12,7 @@ func (e *Entry) Subject() string {
 	if e.Service.Name == "" {
 		return "table"
 	}
-	return e.Service.WithPort(e.Port)
+	return e.Service.WithPort(e.Port).String()
 }
 
 // Text describes what happened, in one line.

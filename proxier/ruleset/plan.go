@@ -68,8 +68,8 @@ type Plan struct {
 	Guarded bool
 }
 
-// Name returns the name of the service port: namespace/name:port.
-func (p *Plan) Name() string { return p.Service.Name.WithPort(p.Port.Name) }
+// Name returns the name of the service port.
+func (p *Plan) Name() cluster.PortName { return p.Service.Name.WithPort(p.Port.Name) }
 
 func (p *Plan) affinity() time.Duration { return p.Service.AffinityTimeout }
 

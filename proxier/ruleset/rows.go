@@ -15,7 +15,7 @@ func (r *Ruleset) Rows(rows []nft.Row, p *Plan) []nft.Row {
 	if p == nil {
 		return rows
 	}
-	w := portRows{rules: r, plan: p, name: p.Name(), rows: rows}
+	w := portRows{rules: r, plan: p, name: p.Name().String(), rows: rows}
 	for _, f := range p.Frontends {
 		w.begin(f)
 		w.addConnections()
@@ -173,7 +173,7 @@ func (r *Ruleset) ConnectionRows(p *Plan) []nft.Row {
 	if p == nil {
 		return nil
 	}
-	w := portRows{rules: r, plan: p, name: p.Name()}
+	w := portRows{rules: r, plan: p, name: p.Name().String()}
 	for _, f := range p.Frontends {
 		w.begin(f)
 		w.addConnections()

@@ -300,7 +300,7 @@ func (l Lack) WithoutSlices(service cluster.ServiceName) Lack {
 type unusedCounts struct {
 	family    nft.Family
 	in        *PlanInput
-	name      string // of the service port
+	name      cluster.PortName
 	endpoints int
 	elsewhere int // on other nodes
 	count     map[Code]int

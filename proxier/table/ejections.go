@@ -8,14 +8,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// PortName identifies a service port.
-type PortName struct {
-	cluster.ServiceName
-	Port string
-}
-
 // port returns a service port of TCP, nil if there is none.
-func (d *desired) port(name PortName) *portState {
+func (d *desired) port(name cluster.PortName) *portState {
 	s := d.services[name.ServiceName]
 	if s == nil || s.spec == nil {
 		return nil
@@ -46,31 +40,31 @@ func (d *desired) portAt(destination netip.AddrPort, protocol cluster.Protocol) 
 
 // PortAt returns the service port to which clients connect with a destination.
 // ok is false if there is none.
-func (t *Table) PortAt(destination netip.AddrPort, protocol cluster.Protocol) (name PortName, ok bool) {
+func (t *Table) PortAt(destination netip.AddrPort, protocol cluster.Protocol) (name cluster.PortName, ok bool) {
 	p := t.desired.portAt(destination, protocol)
 	if p == nil {
-		return PortName{}, false
+		return cluster.PortName{}, false
 	}
-	return PortName{p.service.name, p.port.Name}, true
+	return p.name(), true
 }
 
 // Ejectable returns the service port of TCP to which clients connect with a
 // destination. ok is false if there is none, or if its endpoints are never
 // ejected.
-func (t *Table) Ejectable(destination netip.AddrPort) (name PortName, ok bool) {
+func (t *Table) Ejectable(destination netip.AddrPort) (name cluster.PortName, ok bool) {
 	p := t.desired.portAt(destination, cluster.TCP)
 	if p == nil || p.service.spec.NoEject {
-		return PortName{}, false
+		return cluster.PortName{}, false
 	}
-	return PortName{p.service.name, p.port.Name}, true
+	return p.name(), true
 }
 
 // Ejected returns the endpoints that plans in the kernel leave out.
-func (t *Table) Ejected() map[PortName][]netip.AddrPort {
-	all := make(map[PortName][]netip.AddrPort)
+func (t *Table) Ejected() map[cluster.PortName][]netip.AddrPort {
+	all := make(map[cluster.PortName][]netip.AddrPort)
 	for p := range t.desired.ejections {
 		if plan := p.plan(); plan != nil && plan.Ejected != nil {
-			name := PortName{p.service.name, p.port.Name}
+			name := p.name()
 			for _, e := range plan.Ejected.All() {
 				all[name] = append(all[name], e.Endpoint)
 			}
@@ -111,7 +105,7 @@ type Usable struct {
 
 // Usable returns the endpoints that a service port of TCP uses. ok is false if
 // there is none, or if its endpoints are never ejected.
-func (t *Table) Usable(name PortName) (u Usable, ok bool) {
+func (t *Table) Usable(name cluster.PortName) (u Usable, ok bool) {
 	p := t.desired.port(name)
 	if p == nil || p.service.spec.NoEject {
 		return Usable{}, false
@@ -130,7 +124,7 @@ func (t *Table) Usable(name PortName) (u Usable, ok bool) {
 // are those whose ejection the Table had and has ended since, because the API
 // changed the endpoint. SetEjections reports whether the endpoints change: this
 // takes effect with the next Sync, which writes only this service port.
-func (t *Table) SetEjections(name PortName, all []cluster.Ejection, begun []netip.AddrPort) (changed bool) {
+func (t *Table) SetEjections(name cluster.PortName, all []cluster.Ejection, begun []netip.AddrPort) (changed bool) {
 	d := &t.desired
 	d.mergeEndpoints()
 	u, ok := t.Usable(name)
@@ -149,7 +143,7 @@ func (t *Table) SetEjections(name PortName, all []cluster.Ejection, begun []neti
 // SetUnhealthy sets the endpoints of a service port of TCP that fail health
 // checks, sorted. It reports whether the endpoints change, as SetEjections
 // does.
-func (t *Table) SetUnhealthy(name PortName, all []cluster.Ejection) (changed bool) {
+func (t *Table) SetUnhealthy(name cluster.PortName, all []cluster.Ejection) (changed bool) {
 	p := t.desired.port(name)
 	if p == nil || p.service.spec.HealthCheck == nil {
 		return false

@@ -249,7 +249,7 @@ func (h *history) ejectSome() {
 	if len(view.Ports) == 0 {
 		return
 	}
-	name := table.PortName{ServiceName: view.ServiceName, Port: view.Ports[h.IntN(len(view.Ports))].Name}
+	name := cluster.PortName{ServiceName: view.ServiceName, Port: view.Ports[h.IntN(len(view.Ports))].Name}
 	u, _ := h.table().Usable(name)
 	endpoints, local := u.Plan.Usable()
 	if h.IntN(2) == 0 {

@@ -58,11 +58,11 @@ func (a *answers) committed(c *table.Commit) {
 		if p == nil {
 			continue
 		}
-		key := c.Family.String() + " " + p.Name() + p.Port.Protocol.String()
+		key := fmt.Sprint(c.Family, p.Name(), p.Port.Protocol)
 		if a.plans[key] = change.After; p != change.After {
 			a.removed++
 		}
-		names = append(names, p.Name())
+		names = append(names, p.Name().String())
 	}
 	a.parts = append(a.parts, cmp.Or(strings.Join(names, " "), "chains"))
 	for _, s := range c.Services {
@@ -437,7 +437,7 @@ func (e *engine) checkViews(t *table.Table) error {
 	for name := range t.ServiceNames() {
 		view, _ := t.Service(name)
 		for _, p := range view.Ports {
-			has := e.plans[fmt.Sprint(t.Family(), " ", name.WithPort(p.Name), p.Protocol)]
+			has := e.plans[fmt.Sprint(t.Family(), name.WithPort(p.Name), p.Protocol)]
 			got, want := fmt.Sprintf("%+v", withoutIDs(p.Plan)), fmt.Sprintf("%+v", withoutIDs(has))
 			if !view.Pending && got != want {
 				return fmt.Errorf("view of %s:\ngot  %s\nwant %s", name.WithPort(p.Name), got, want)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // eject sets the ejected endpoints of a service port.
@@ -41,7 +40,7 @@ func (e *engine) unhealthy(of string, endpoints ...string) {
 		})
 	}
 	for _, t := range e.tables {
-		t.SetUnhealthy(table.PortName{ServiceName: parseName(name), Port: port}, all)
+		t.SetUnhealthy(cluster.PortName{ServiceName: parseName(name), Port: port}, all)
 	}
 }
 
@@ -54,7 +53,7 @@ func (e *engine) setEjections(of string, endpoints, begun, onTrial []netip.AddrP
 		})
 	}
 	for _, t := range e.tables {
-		t.SetEjections(table.PortName{ServiceName: parseName(name), Port: port}, all, begun)
+		t.SetEjections(cluster.PortName{ServiceName: parseName(name), Port: port}, all, begun)
 	}
 }
 
@@ -66,7 +65,7 @@ func (e *engine) ejectable(at netip.AddrPort) string {
 		if name, ok := t.Ejectable(at); ok {
 			u, _ := t.Usable(name)
 			forCluster, forLocal := u.Plan.Usable()
-			all = append(all, fmt.Sprint(name.WithPort(name.Port), forCluster, forLocal, u.Ejected))
+			all = append(all, fmt.Sprint(name.String(), forCluster, forLocal, u.Ejected))
 		}
 	}
 	return lines(all...)

@@ -76,8 +76,10 @@ func (p *portState) String() string {
 	if p.check {
 		return "the health check of " + p.service.name.String()
 	}
-	return p.service.name.WithPort(p.port.Name)
+	return p.name().String()
 }
+
+func (p *portState) name() cluster.PortName { return p.service.name.WithPort(p.port.Name) }
 
 // plan returns the plan that the kernel has, nil if it has nothing.
 func (p *portState) plan() *ruleset.Plan { return planOf(p.kept.Have()) }

@@ -256,7 +256,7 @@ func localEndpoints(service cluster.ServiceName, ports []table.PortView) map[tra
 		for i := range p.Endpoints {
 			if e := &p.Endpoints[i]; e.OnThisNode && e.Port != 0 {
 				at := trace.Frontend{Addr: netip.AddrPortFrom(e.Addr, e.Port), Protocol: p.Protocol}
-				all[at] = service.WithPort(p.Name)
+				all[at] = service.WithPort(p.Name).String()
 			}
 		}
 	}

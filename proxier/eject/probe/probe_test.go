@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/eject"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 	"github.com/nftproxy/nftproxy/test/must"
@@ -32,7 +31,7 @@ func TestSend(t *testing.T) {
 		"[fe80::1]:80": eject.Failed, "224.0.0.1:80": eject.Failed, "0.0.0.0:80": eject.Failed,
 	} {
 		probe := eject.Probe{Endpoint: eject.Endpoint{
-			Port: eject.Port{Family: nft.IPv4, Service: cluster.ServiceName{Namespace: "shop", Name: "web"}},
+			Port: eject.Port{Family: nft.IPv4},
 			Addr: netip.MustParseAddrPort(addr),
 		}}
 		results := make(chan Outcome, 1)

@@ -195,7 +195,7 @@ func (e *explanation) findOwner() error {
 				return v.Address == f.Addr && v.Port == f.Port
 			})
 			e.service, e.port, e.frontend = service, port, port.Frontends[i]
-			e.desired.ServicePort, e.desired.Frontend = service.WithPort(port.Name), e.frontend.Kind.String()
+			e.desired.ServicePort, e.desired.Frontend = service.WithPort(port.Name).String(), e.frontend.Kind.String()
 			return
 		}
 	})

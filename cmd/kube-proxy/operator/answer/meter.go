@@ -7,7 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/top"
 	"github.com/nftproxy/nftproxy/conntrack"
-	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
@@ -43,13 +43,13 @@ type count struct {
 // measure is a snapshot with all service ports.
 type measure struct {
 	top.Snapshot
-	ports   map[table.PortName]*top.ServicePort
+	ports   map[cluster.PortName]*top.ServicePort
 	changes map[place]time.Time
 }
 
 // place is an endpoint of a service port, or the service port itself.
 type place struct {
-	table.PortName
+	cluster.PortName
 	endpoint netip.AddrPort
 }
 

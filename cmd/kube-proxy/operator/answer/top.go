@@ -73,7 +73,7 @@ func (a *Answers) top(ctx context.Context, q TopQuery, yield func(*top.Snapshot)
 // answer returns the service ports that a query selects, and those of the named
 // Services.
 func (m *measure) answer(q TopQuery, named []*table.ServiceView) *top.Snapshot {
-	ports := make(map[table.PortName]*top.ServicePort)
+	ports := make(map[cluster.PortName]*top.ServicePort)
 	for name, p := range m.ports {
 		if (q.Namespace == "" || q.Namespace == name.Namespace) && (q.Name == "" || q.Name == name.Name) {
 			selected := *p
@@ -107,9 +107,9 @@ func (m *measure) answer(q TopQuery, named []*table.ServiceView) *top.Snapshot {
 // addUses adds the endpoints of a service port that have no connections, and
 // why endpoints are not used.
 func (m *measure) addUses(
-	ports map[table.PortName]*top.ServicePort, service cluster.ServiceName, view *table.PortView,
+	ports map[cluster.PortName]*top.ServicePort, service cluster.ServiceName, view *table.PortView,
 ) {
-	name := table.PortName{ServiceName: service, Port: view.Name}
+	name := cluster.PortName{ServiceName: service, Port: view.Name}
 	p := ports[name]
 	if p == nil {
 		p = m.newPort(name, view.Protocol)
@@ -139,8 +139,8 @@ func (m *measure) addUses(
 }
 
 // newPort returns a service port without connections.
-func (m *measure) newPort(name table.PortName, protocol cluster.Protocol) *top.ServicePort {
-	p := &top.ServicePort{Name: name.WithPort(name.Port), Protocol: protocol.String()}
+func (m *measure) newPort(name cluster.PortName, protocol cluster.Protocol) *top.ServicePort {
+	p := &top.ServicePort{Name: name.String(), Protocol: protocol.String()}
 	p.Changed = m.changes[place{PortName: name}]
 	return p
 }
@@ -156,7 +156,7 @@ func (a *Answers) measure(ctx context.Context, n *count) (*measure, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &measure{ports: make(map[table.PortName]*top.ServicePort), changes: a.changes()}
+	m := &measure{ports: make(map[cluster.PortName]*top.ServicePort), changes: a.changes()}
 	m.Time, m.Seconds, m.Others, m.LeftOut = n.Time, n.Since.Seconds(), n.LeftOut, n.LeftOut
 	if n.unknown != nil {
 		m.RefusalsUnknown = n.unknown.Error()
@@ -205,7 +205,7 @@ type frontend struct {
 }
 
 // ejections are the ejected endpoints of service ports.
-type ejections = map[table.PortName][]netip.AddrPort
+type ejections = map[cluster.PortName][]netip.AddrPort
 
 // frontendsPerQuery limits the frontends that one query looks up, because
 // changes wait for it: about a millisecond.
@@ -214,7 +214,7 @@ const frontendsPerQuery = 4096
 // owners asks the tables for the service ports of frontends, and for the
 // endpoints that are ejected.
 func (a *Answers) owners(ctx context.Context, n *conntrack.Count) (
-	owners map[frontend]table.PortName, ejected ejections, err error,
+	owners map[frontend]cluster.PortName, ejected ejections, err error,
 ) {
 	asked, byFamily := make(map[frontend]bool), make(map[nft.Family][]frontend)
 	for p := range n.Pairs {
@@ -225,10 +225,10 @@ func (a *Answers) owners(ctx context.Context, n *conntrack.Count) (
 			byFamily[family] = append(byFamily[family], f)
 		}
 	}
-	owners, ejected = make(map[frontend]table.PortName), make(ejections)
+	owners, ejected = make(map[frontend]cluster.PortName), make(ejections)
 	for _, family := range a.families() {
 		for some := range slices.Chunk(byFamily[family], frontendsPerQuery) {
-			found, err := ask(ctx, a.config.Proxy, family, func(t *table.Table) (map[frontend]table.PortName, error) {
+			found, err := ask(ctx, a.config.Proxy, family, func(t *table.Table) (map[frontend]cluster.PortName, error) {
 				return ownersIn(t, some), nil
 			})
 			if err != nil {
@@ -250,8 +250,8 @@ func (a *Answers) owners(ctx context.Context, n *conntrack.Count) (
 }
 
 // ownersIn returns the service ports of frontends that a table has.
-func ownersIn(t *table.Table, frontends []frontend) map[frontend]table.PortName {
-	found := make(map[frontend]table.PortName, len(frontends))
+func ownersIn(t *table.Table, frontends []frontend) map[frontend]cluster.PortName {
+	found := make(map[frontend]cluster.PortName, len(frontends))
 	for _, f := range frontends {
 		if name, ok := t.PortAt(f.at, f.protocol); ok {
 			found[f] = name
@@ -272,7 +272,7 @@ func (a *Answers) changes() map[place]time.Time {
 		if e.Last.After(at) {
 			at = e.Last
 		}
-		name := table.PortName{ServiceName: e.Service, Port: e.Port}
+		name := cluster.PortName{ServiceName: e.Service, Port: e.Port}
 		for _, endpoint := range slices.Concat(
 			[]netip.AddrPort{{}}, e.Endpoints.Added, e.Endpoints.Removed, e.Ejected.Added, e.Ejected.Removed,
 		) {

@@ -24,12 +24,11 @@ const (
 // probed is a TCP endpoint that new connections reach, with what came back for
 // the probe of this node.
 type probed struct {
-	service cluster.ServiceName
-	name    string // of the service port
-	addr    netip.AddrPort
-	node    string
-	pod     string
-	reply   probe.Reply
+	cluster.PortName
+	addr  netip.AddrPort
+	node  string
+	pod   string
+	reply probe.Reply
 }
 
 // checkEndpoints probes a sample of the endpoints that TCP connections use.
@@ -64,7 +63,7 @@ func (n *host) sampleEndpoints(ctx context.Context) (sample []*probed, all int, 
 			}
 			seen[e.Address] = true
 			namespaces[p.Service.Namespace] = append(namespaces[p.Service.Namespace], &probed{
-				service: p.Service, name: p.Service.WithPort(p.Port), addr: e.Address, node: e.Node, pod: e.Pod,
+				PortName: p.Service.WithPort(p.Port), addr: e.Address, node: e.Node, pod: e.Pod,
 			})
 		}
 	}
@@ -168,7 +167,7 @@ func endpointsFinding(endpoints []*probed, all int) Finding {
 
 // String returns the service port and the endpoint.
 func (e *probed) String() string {
-	text := fmt.Sprintf("%s %s", e.name, e.addr)
+	text := fmt.Sprintf("%s %s", e.PortName, e.addr)
 	if e.pod != "" {
 		text += " (pod " + e.pod + ")"
 	}
@@ -190,7 +189,7 @@ func compare(endpoints []*probed) comparison {
 		if !e.answered() {
 			continue
 		}
-		c.services[e.service]++
+		c.services[e.ServiceName]++
 		if e.node != "" {
 			c.nodes[e.node]++
 		}
@@ -200,7 +199,7 @@ func compare(endpoints []*probed) comparison {
 
 // of returns which endpoints answered that are like a silent one, "" if none.
 func (c comparison) of(e *probed) string {
-	service, node := c.services[e.service], c.nodes[e.node]
+	service, node := c.services[e.ServiceName], c.nodes[e.node]
 	switch {
 	case service > 0:
 		return fmt.Sprintf("%d of the same Service answer", service)
