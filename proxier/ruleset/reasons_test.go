@@ -28,13 +28,13 @@ func TestCodes(t *testing.T) {
 	n := 0
 	got := tables.ReplaceAllStringFunc(string(page), func(string) string {
 		var table strings.Builder
-		table.WriteString("| code | symptom | check | remedy |\n| --- | --- | --- | --- |\n")
+		table.WriteString("| code | cause | remedy |\n| --- | --- | --- |\n")
 		for _, c := range codeDocs[n] {
 			listed[string(c.code)]++
-			if c.symptom == "" || c.check == "" || c.remedy == "" {
-				t.Errorf("%s has no symptom, check or remedy", c.code)
+			if c.cause == "" || c.remedy == "" {
+				t.Errorf("%s has no cause or remedy", c.code)
 			}
-			fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", c.code, c.symptom, c.check, c.remedy)
+			fmt.Fprintf(&table, "| `%s` | %s | %s |\n", c.code, c.cause, c.remedy)
 		}
 		n++
 		return table.String()
