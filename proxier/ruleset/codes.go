@@ -8,10 +8,10 @@ type codeDoc struct {
 	cause, remedy string
 }
 
-// codeDocs are all codes, in the order of the tables there: those of ANSWER, of
-// ROUTE, of UNUSED, and of the other states of services. TestCodes writes the
-// tables.
-var codeDocs = [4][]codeDoc{
+// codeDocs are the codes, in the order of the tables there: those of ANSWER, of
+// UNUSED, and of the other states of services. TestCodes writes the tables.
+// Package route has the texts and remedies of ROUTE.
+var codeDocs = [3][]codeDoc{
 	{ // ANSWER
 		{
 			NoEndpoints, "no endpoint is ready, for several reasons",
@@ -116,29 +116,6 @@ var codeDocs = [4][]codeDoc{
 		},
 		{FromNode, "masqueraded: the client is this node", "none"},
 		{Hairpin, "masqueraded: the client is its own endpoint", "none"},
-	},
-	{ // ROUTE, and packets that trace saw last before or after routing
-		{NoRoute, "no route to the endpoint, or back to the client", "repair the network plugin, or add the route"},
-		{
-			RouteForbids, "the route is of type blackhole, prohibit or unreachable",
-			"repair the network plugin, or delete the route",
-		},
-		{
-			ForwardingOff, "this node [does not forward](checks.md#ip-forward) packets",
-			"`sysctl -w net.ipv4.ip_forward=1`, and find what changes it",
-		},
-		{
-			ReversePath, "[rp_filter](checks.md#rp-filter) drops packets: the route to their source is by another " +
-				"interface",
-			"make routes symmetric, or set rp_filter to 2 (loose)",
-		},
-		{MartianSource, "the source is an address of this node", "change the address that exists twice"},
-		{RouteRefused, "another reason of the kernel", "correct the rules (`ip rule`)"},
-		{NoCarrier, "the interface to the endpoint has no carrier", "repair the link, or delete the pod"},
-		{
-			SilentNeighbour, "the endpoint or next hop answers no ARP or neighbour discovery",
-			"restart the node or pod",
-		},
 	},
 	{ // UNUSED
 		{UnusedServiceCIDR, "its address is in a service CIDR", "use addresses of pods"},
