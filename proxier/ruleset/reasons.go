@@ -11,6 +11,7 @@ import (
 
 // All reasons of packets and endpoints that people and programs read are in
 // this file and in codes.go: their codes, their texts, and their remedies.
+// Package route has the texts and remedies of why a packet is not delivered.
 
 // Code identifies a reason for the fate of a packet, or why an endpoint is not
 // used. It does not change between versions.

@@ -15,7 +15,8 @@ const (
 	end   = "<!-- end of results -->\n"
 )
 
-// The documentation has the results, as the scenarios demand them.
+// The documentation has the results, as the scenarios demand them: a line for
+// steps in a row with the same one.
 func TestDocumentation(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("\n| program | what it does | Services |\n| --- | --- | --- |\n")
@@ -24,9 +25,13 @@ func TestDocumentation(t *testing.T) {
 		for _, p := range s.Packages {
 			name += fmt.Sprintf(" (%s %s)", p, version(t, "bookworm", p))
 		}
-		for _, step := range s.Steps {
-			fmt.Fprintf(&table, "| %s | %s | %s |\n", name, step.Does, step.result())
-			name = ""
+		for i := 0; i < len(s.Steps); name = "" {
+			result := s.Steps[i].result()
+			does := s.Steps[i].Does
+			for i++; i < len(s.Steps) && s.Steps[i].result() == result; i++ {
+				does += "; " + s.Steps[i].Does
+			}
+			fmt.Fprintf(&table, "| %s | %s | %s |\n", name, does, result)
 		}
 	}
 	table.WriteString("\n| nft | lists the tables | loads its listing | the proxy takes over and cleans up |\n" +
