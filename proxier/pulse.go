@@ -68,9 +68,9 @@ func (p *pulse) run(ctx context.Context, loops []*syncLoop) {
 }
 
 // next returns the time of the poll after one at now. While another program
-// commits, it is random: one that damages the tables in the same period, such as
-// a second proxy, must neither always commit just after a check nor just before
-// the next one. So the checks that find damage show how long it lasted.
+// commits, it is random: one that damages the tables in the same period, such
+// as a second proxy, must neither always commit just after a check nor just
+// before the next one. So the checks that find damage show how long it lasted.
 func (p *pulse) next(now time.Time) time.Time {
 	if p.isNew {
 		return now.Add(rand.N(pollPeriod))

@@ -61,7 +61,7 @@ func (c *check) explained(ctx context.Context) error {
 // without a server refuses packets itself.
 func (c *check) matches(ctx context.Context, p prediction) (bool, error) {
 	if r := p.last; r != nil && r.Stopped == len(r.Outcomes) {
-		return c.want.outcome != lab.Answered || r.OtherTables[0].Action == hooks.Translates, nil
+		return c.want.outcome != lab.Answered || r.OtherTables[0].Action == node.Translates, nil
 	}
 	switch {
 	case c.want.outcome == lab.Refused && p.action == explain.Reject:
