@@ -68,7 +68,8 @@ type engine struct {
 func (e *engine) checkUntilRewritten() error {
 	before := e.Stats().Rewrites
 	for range 1000 {
-		if err := e.Check(); err != nil || e.Stats().Rewrites > before {
+		err := e.Check()
+		if _, waits := errors.AsType[*keep.Damage](err); err != nil && !waits || e.Stats().Rewrites > before {
 			return err
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -167,6 +168,7 @@ func (e *engine) answersByName() map[string]func() string {
 		"uses-banned": func() string { return fmt.Sprint(e.Uses(banned)) },
 		"handle":      func() string { return fmt.Sprint(e.handle(e.t)) },
 		"up-to-date":  func() string { return fmt.Sprint(e.UpToDate()) },
+		"damaged":     func() string { return fmt.Sprint(e.Damaged()) },
 		"timeouts":    e.timeouts,
 		"waits": func() string { // since when a change waits
 			for _, w := range e.Waits() {
