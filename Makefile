@@ -253,13 +253,6 @@ bench-dataplane: setup build ## Measure what the rules cost new and established 
 	bin/dataplane $(if $(S),--services=$(S)) --output=.cache/bench/dataplane-$(shell date +%F) \
 	  $(if $(PUBLISH),--publish=test/bench/dataplane/results) $(DATAPLANE)
 
-.PHONY: bench-fleet
-bench-fleet: setup build ## Measure what the proxies of NODES=50,200 nodes cost an API server (root, 20 minutes). PUBLISH=1 keeps the figures.
-	test/apiserver/build .cache/apiserver
-	@cd test/bench && $(BENCH_BUILD) -o ../../bin/fleet ./fleet
-	bin/fleet $(if $(NODES),--nodes=$(NODES)) --output=.cache/bench/fleet-$(shell date +%F) \
-	  $(if $(PUBLISH),--publish=test/bench/fleet/results) $(FLEET)
-
 .PHONY: bench-deadendpoints
 bench-deadendpoints: setup build ## Measure what clients see when endpoints die or rules are flushed, and idle proxies, with kube-proxy and nftproxy (root, half an hour). PUBLISH=1 keeps the figures.
 	test/apiserver/build .cache/apiserver

@@ -178,14 +178,6 @@ func (c *Copier) Create(ctx context.Context, service int, endpoints []netip.Addr
 	})
 }
 
-// RestartAPIServer restarts the API server.
-func (s *Stage) RestartAPIServer(ctx context.Context) error {
-	if err := s.Cluster.APIServer.Stop(); err != nil {
-		return err
-	}
-	return s.Cluster.APIServer.Start(ctx)
-}
-
 // InParallel calls f for the numbers from first to end-1, up to 64 at a time,
 // until one fails.
 func InParallel(ctx context.Context, first, end int, f func(context.Context, int) error) error {
