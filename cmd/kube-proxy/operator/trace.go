@@ -83,8 +83,8 @@ func (f *traceFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer t.Close()
-	fmt.Fprintf(cmd.ErrOrStderr(), "tracing new connections to %s: at most %d packets, for %v\n", what, f.count,
-		f.timeout)
+	fmt.Fprintf(cmd.ErrOrStderr(), "tracing new connections to %s; packets: at most %d, time: at most %v\n", what,
+		f.count, f.timeout)
 	seen, err := f.follow(ctx, cmd.OutOrStdout(), t)
 	if err != nil {
 		return err
