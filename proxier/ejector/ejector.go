@@ -128,8 +128,9 @@ type Ejector struct {
 	rested time.Time
 	// looks is the CPU time of looks for answers, in milliseconds; narrow that
 	// of the last one in which connections of one endpoint were listed.
-	looks  *share.Rate
-	narrow time.Duration
+	looks    *share.Rate
+	narrow   time.Duration
+	timeouts nft.TimeoutPolicy // of TCP, as a table read them last
 	// early reports whether the next walk takes place before its time.
 	early bool
 	// targets are those that the Detector knows.
@@ -489,6 +490,7 @@ func (e *Ejector) resolveFamily(ctx context.Context, f nft.Family, frontends map
 	}
 	found, all := make(map[netip.AddrPort]eject.Port), make(map[eject.Port]table.Usable)
 	err := e.query(ctx, f, func(t *table.Table) error {
+		e.timeouts = t.Timeouts().TCP
 		ports := make(map[eject.Port]struct{})
 		for _, p := range asked {
 			ports[p] = struct{}{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"testing"
 	"time"
@@ -81,6 +82,17 @@ func TestSampleOfFloods(t *testing.T) {
 	s.add(want)
 	if _, found := s.attempts[want]; !found || len(s.attempts) != maxAttemptsOf+1 {
 		t.Errorf("got %d attempts, want %d, one of them to %v", len(s.attempts), maxAttemptsOf+1, other)
+	}
+}
+
+// TestLasts has a node with other timeouts than the default ones.
+func TestLasts(t *testing.T) {
+	got := lasts(nft.TimeoutPolicy{6: 30, 2: 86400}) // time_wait, established
+	want := map[string]time.Duration{
+		"FIN_WAIT": 2 * time.Minute, "LAST_ACK": 30 * time.Second, "TIME_WAIT": 30 * time.Second, "CLOSE": 10 * time.Second,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

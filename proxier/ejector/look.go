@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +33,7 @@ func (e *Ejector) look(ctx context.Context, suspects []eject.Endpoint) time.Time
 	if len(mine) == 0 {
 		return now.Add(lookPause)
 	}
-	answers := make(map[netip.AddrPort][]eject.Answer, len(mine))
+	answers, lasts := make(map[netip.AddrPort][]eject.Answer, len(mine)), lasts(e.timeouts)
 	for _, s := range mine {
 		answers[s.Addr] = nil
 	}
@@ -68,12 +69,20 @@ func (e *Ejector) look(ctx context.Context, suspects []eject.Endpoint) time.Time
 	return now
 }
 
-// lasts are the times for which connection tracking remembers a connection that
-// has ended (net.netfilter.nf_conntrack_tcp_timeout_time_wait and others), by
-// its state.
-var lasts = map[string]time.Duration{
-	"FIN_WAIT": 120 * time.Second, "LAST_ACK": 30 * time.Second, "TIME_WAIT": 120 * time.Second,
-	"CLOSE": 10 * time.Second,
+// lasts returns the times for which connection tracking remembers a connection
+// that has ended, by its state. A timeout of 0 is not known.
+func lasts(timeouts nft.TimeoutPolicy) map[string]time.Duration {
+	all := map[string]time.Duration{ // defaults of the kernel
+		"FIN_WAIT": 120 * time.Second, "LAST_ACK": 30 * time.Second, "TIME_WAIT": 120 * time.Second,
+		"CLOSE": 10 * time.Second,
+	}
+	for i, name := range nft.TimeoutStates(unix.IPPROTO_TCP) {
+		state := strings.ToUpper(name)
+		if _, ended := all[state]; ended && timeouts[i] > 0 {
+			all[state] = time.Duration(timeouts[i]) * time.Second
+		}
+	}
+	return all
 }
 
 // maxLists returns the number of endpoints whose connections are listed one by

@@ -64,6 +64,10 @@ func (t *Table) Setup() error {
 // Close closes the connection to the kernel. The table stays.
 func (t *Table) Close() error { return errors.Join(t.keeper.Close(), t.timeouts.close()) }
 
+// Timeouts returns the timeouts of connection tracking, zero if the rules need
+// none.
+func (t *Table) Timeouts() ruleset.Timeouts { return t.timeouts.last }
+
 // SetNode implements cluster.Sink.
 func (t *Table) SetNode(n *cluster.Node) {
 	if t.desired.setNode(n, t.rules.NodePortAddrs(n)) {
