@@ -28,8 +28,8 @@ func newHistory() *cobra.Command {
 		Long: "history lists the changes that the proxy wrote: the endpoints and frontends of service ports that " +
 			"came and went, refusals, and, without a SERVICE, writes of whole tables, repairs after changes by other " +
 			"programs, and failures. Changes of a service port within a minute are one line.\n\n" +
-			"CAUSE is change (of an object), restart (of the proxy), repair, resync (the periodic sync), node, " +
-			"failure, or ejection of an endpoint. TOOK is the duration of the sync.\n\n" +
+			"CAUSE is change (of an object), start (of the proxy), damage (by another program), resync (the periodic " +
+			"sync), node, failure, or ejection of an endpoint. TOOK is the duration of the sync.\n\n" +
 			"The proxy keeps the last 1,000 changes in memory. If there are more, those of the namespace with most " +
 			"are forgotten first. They end with the process.",
 		Example: "  nftproxy history --since 10m\n" +
