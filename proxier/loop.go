@@ -151,8 +151,9 @@ func (l *syncLoop) log(what string, elapsed time.Duration) {
 		klog.V(4).InfoS(what+" complete", "ipFamily", l.name(), "elapsed", elapsed)
 		return
 	}
-	klog.V(2).InfoS(what+" complete", "ipFamily", l.name(), "elapsed", elapsed, "servicePorts", strings.Join(l.written.names, " "),
-		"changes", l.written.changes, "othersSinceLastLogged", l.quiet)
+	klog.V(2).InfoS(what+" complete", "ipFamily", l.name(), "elapsed", elapsed,
+		"servicePorts", strings.Join(l.written.names, " "), "changes", l.written.changes,
+		"othersSinceLastLogged", l.quiet)
 	l.logged, l.quiet, l.written = time.Now(), 0, writtenPorts{}
 }
 

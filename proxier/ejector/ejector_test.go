@@ -89,7 +89,8 @@ func TestSampleOfFloods(t *testing.T) {
 func TestLasts(t *testing.T) {
 	got := lasts(nft.TimeoutPolicy{6: 30, 2: 86400}) // time_wait, established
 	want := map[string]time.Duration{
-		"FIN_WAIT": 2 * time.Minute, "LAST_ACK": 30 * time.Second, "TIME_WAIT": 30 * time.Second, "CLOSE": 10 * time.Second,
+		"FIN_WAIT": 2 * time.Minute, "LAST_ACK": 30 * time.Second, "TIME_WAIT": 30 * time.Second,
+		"CLOSE": 10 * time.Second,
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
