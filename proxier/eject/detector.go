@@ -101,6 +101,9 @@ type record struct {
 	turn      int // of its namespace, in takeTurns
 	ejection  cluster.Ejection
 	applied   bool // whether a table has the ejection
+	// unresolved reports whether the last probes found that no packet of this
+	// node reaches the endpoint.
+	unresolved bool
 	// level is the number of doublings of the next ejection plus one. It
 	// decreases at decay.
 	level int
@@ -238,7 +241,7 @@ func (d *Detector) clear(now time.Time, r *record) {
 	d.endTrial(r)
 	r.keepSome(r.tries)
 	r.restUntil = r.rest(now)
-	r.phase, r.tries = watched, nil
+	r.phase, r.tries, r.unresolved = watched, nil, false
 }
 
 // clearStrangers records that the tries of a suspect are no evidence.
@@ -267,6 +270,12 @@ func (d *Detector) eject(now time.Time, r *record) {
 		Probes: r.ejection.Probes,
 	}
 	r.keepSome(r.tries)
+	d.extend(now, r)
+}
+
+// extend determines how long an ejection lasts from now on: longer than the
+// last one.
+func (d *Detector) extend(now time.Time, r *record) {
 	if r.level == 0 || timeOf(r.level) < maxTime {
 		r.level++
 	}
@@ -281,7 +290,7 @@ func (d *Detector) eject(now time.Time, r *record) {
 // putOnTrial ends an ejection whose endpoint has not answered the last probe.
 // Its clients show whether it is dead: a network policy may drop the probes.
 func (d *Detector) putOnTrial(now time.Time, r *record) {
-	r.phase, r.isTried, r.tries, r.heard = onTrial, true, nil, time.Time{}
+	r.phase, r.isTried, r.tries, r.heard, r.unresolved = onTrial, true, nil, time.Time{}, false
 	r.trialUntil, r.decay, r.nextProbe = now.Add(trialTime), now.Add(baseTime), now.Add(trialProbe)
 	d.changed[r.Port] = struct{}{}
 }

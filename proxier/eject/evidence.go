@@ -14,9 +14,13 @@ import (
 // try is evidence if another endpoint has answered its client. All other
 // clients that try are strangers.
 //
-// An endpoint with evidence is ejected if it answers no other client while it
-// is observed: for as long as the next answer would take, judged by how often
-// the clients were answered before.
+// If this node cannot resolve the link-layer address to which it would send
+// packets, no policy is the cause: all tries are evidence, the endpoint is not
+// observed, and there is no trial.
+//
+// Another endpoint with evidence is ejected if it answers no other client while
+// it is observed: for as long as the next answer would take, judged by how
+// often the clients were answered before.
 
 const (
 	// minTries is the number of unanswered tries within tryWindow, or in two
@@ -261,7 +265,7 @@ func (d *Detector) hasEvidence(now time.Time, r *record) bool {
 
 // counts reports whether tries of a client are evidence.
 func (r *record) counts(now time.Time, addr netip.Addr) bool {
-	if now.Sub(r.heard) < memory || r.knows(addr) {
+	if r.unresolved || now.Sub(r.heard) < memory || r.knows(addr) {
 		return true
 	}
 	_, answered := r.port.others[addr]
@@ -289,6 +293,9 @@ func clientsOf(tries []try) int {
 // may be the only one that it answers. On trial, an endpoint that has answered
 // nobody gets more time.
 func (d *Detector) observed(r *record) time.Time {
+	if r.unresolved {
+		return r.looked
+	}
 	if r.walk != d.walks || r.observedAt.Before(r.looked) {
 		r.walk, r.observedAt = d.walks, d.computeObserved(r)
 	}

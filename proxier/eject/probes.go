@@ -27,9 +27,10 @@ type Result string
 
 // Results of probes.
 const (
-	Answered Result = "answered" // by a SYN-ACK or a RST
-	Lost     Result = "lost"     // no answer, or an ICMP error
-	Failed   Result = "failed"   // this node could not send it
+	Answered   Result = "answered"   // by a SYN-ACK or a RST
+	Lost       Result = "lost"       // no answer, or an ICMP error
+	Unresolved Result = "unresolved" // no answer, and no link-layer address to send it to
+	Failed     Result = "failed"     // this node could not send it
 )
 
 // Orders are what a Detector needs now.
@@ -176,7 +177,8 @@ func (d *Detector) Probed(now time.Time, probe Probe, result Result) {
 	}
 	r.waiting--
 	switch {
-	case r.phase == probed && result == Lost:
+	case r.phase == probed && (result == Lost || result == Unresolved):
+		r.unresolved = result == Unresolved && (r.unresolved || r.ejection.Probes == 0)
 		if r.ejection.Probes++; r.ejection.Probes == suspectProbes {
 			r.phase = lost
 		}
@@ -187,10 +189,11 @@ func (d *Detector) Probed(now time.Time, probe Probe, result Result) {
 		}
 		d.clear(now, r)
 	case r.isListed() && result == Answered:
-		r.phase, r.isTried, r.tries, r.waiting, r.heard, r.decay = watched, false, nil, 0, now, now.Add(baseTime)
+		r.phase, r.isTried, r.unresolved, r.tries, r.waiting = watched, false, false, nil, 0
+		r.heard, r.decay = now, now.Add(baseTime)
 		d.changed[r.Port] = struct{}{}
 	case r.phase == onTrial:
-		r.nextProbe = now.Add(trialProbe)
+		r.unresolved, r.nextProbe = result == Unresolved, now.Add(trialProbe)
 	case r.phase == ejected:
 		d.stillLost(now, r, result)
 	}
@@ -198,10 +201,14 @@ func (d *Detector) Probed(now time.Time, probe Probe, result Result) {
 
 // stillLost records that an ejected endpoint did not answer a probe.
 func (d *Detector) stillLost(now time.Time, r *record, result Result) {
-	if result == Lost {
+	if result != Failed {
 		r.ejection.Probes++
 	}
-	if !now.Before(r.ejection.Until) {
+	switch ends := !now.Before(r.ejection.Until); {
+	case ends && result == Unresolved:
+		d.extend(now, r)
+		return
+	case ends:
 		r.phase = returning
 		return
 	}

@@ -22,6 +22,7 @@ import (
 //	updated ADDRESS          the API changed an endpoint
 //	dead ADDRESS…            endpoints that answer nothing from now on
 //	deaf ADDRESS…            endpoints that answer clients, but no probes
+//	gone ADDRESS…            endpoints to which this node cannot send
 //	alive ADDRESS…           endpoints that answer
 //	offline, online          this node cannot send probes, or can
 //	busy, idle               the tables take no ejections, or do
@@ -41,21 +42,21 @@ import (
 //	probes                   prints the number of probes by namespace
 //	records                  prints the number of known endpoints
 type story struct {
-	d          *Detector
-	start, now time.Time
-	targets    map[Port]Targets
-	updated    map[netip.AddrPort]bool
-	dead, deaf map[netip.AddrPort]bool
-	offline    bool
-	busy       bool
-	noLooks    bool
-	connected  map[netip.AddrPort][]Answer
-	results    []result
-	log        []string
-	probes     map[string]int
-	clients    int
-	walked     time.Time
-	period     time.Duration // of walks
+	d                *Detector
+	start, now       time.Time
+	targets          map[Port]Targets
+	updated          map[netip.AddrPort]bool
+	dead, deaf, gone map[netip.AddrPort]bool
+	offline          bool
+	busy             bool
+	noLooks          bool
+	connected        map[netip.AddrPort][]Answer
+	results          []result
+	log              []string
+	probes           map[string]int
+	clients          int
+	walked           time.Time
+	period           time.Duration // of walks
 }
 
 // result is the result of a probe at a time.
@@ -71,11 +72,13 @@ func TestScripts(t *testing.T) {
 		s := &story{
 			d: New(), start: start, now: start, targets: make(map[Port]Targets),
 			updated: make(map[netip.AddrPort]bool), dead: make(map[netip.AddrPort]bool),
-			deaf: make(map[netip.AddrPort]bool), connected: make(map[netip.AddrPort][]Answer),
-			probes: make(map[string]int), walked: start, period: time.Second,
+			deaf: make(map[netip.AddrPort]bool), gone: make(map[netip.AddrPort]bool),
+			connected: make(map[netip.AddrPort][]Answer),
+			probes:    make(map[string]int), walked: start, period: time.Second,
 		}
 		return map[string]script.Command{
 			"targets": s.setTargets, "updated": s.set(s.updated), "dead": s.set(s.dead), "deaf": s.set(s.deaf),
+			"gone":  s.set(s.gone),
 			"alive": s.alive, "offline": set(&s.offline, true), "online": set(&s.offline, false),
 			"busy": set(&s.busy, true), "idle": set(&s.busy, false),
 			"nolooks": set(&s.noLooks, true), "looks": set(&s.noLooks, false), "tries": s.tries,
@@ -137,6 +140,7 @@ func (s *story) alive(_ *script.Script, args []string) (string, error) {
 	for _, a := range parse(args) {
 		delete(s.dead, a)
 		delete(s.deaf, a)
+		delete(s.gone, a)
 	}
 	return "", nil
 }
@@ -324,6 +328,8 @@ func (s *story) probe(p Probe) {
 	switch {
 	case s.offline:
 		r.Result = Failed
+	case s.gone[p.Addr]:
+		r.at, r.Result = s.now.Add(ProbeTimeout), Unresolved
 	case s.dead[p.Addr] || s.deaf[p.Addr]:
 		r.at, r.Result = s.now.Add(ProbeTimeout), Lost
 	}

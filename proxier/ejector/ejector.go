@@ -130,7 +130,9 @@ type Ejector struct {
 	// of the last one in which connections of one endpoint were listed.
 	looks    *share.Rate
 	narrow   time.Duration
-	timeouts nft.TimeoutPolicy // of TCP, as a table read them last
+	// timeouts are those of TCP, as a table read them last. They are 0, which
+	// stands for the kernel's defaults, without retries.
+	timeouts nft.TimeoutPolicy
 	// early reports whether the next walk takes place before its time.
 	early bool
 	// targets are those that the Detector knows.
@@ -155,7 +157,7 @@ func New(config Config) (*Ejector, error) {
 		targets: make(map[eject.Port]targets), narrow: time.Millisecond,
 		probes: config.Metrics.LabeledCounter("nftproxy_probes_total",
 			"Probes of endpoints that did not answer clients, and of others for comparison, by result.",
-			"result", string(eject.Answered), string(eject.Lost), string(eject.Failed)),
+			"result", string(eject.Answered), string(eject.Lost), string(eject.Unresolved), string(eject.Failed)),
 		walks: config.Metrics.Counter("nftproxy_connection_walks_total",
 			"Walks through connection tracking for attempts without an answer."),
 		walkTime: config.Metrics.Counter("nftproxy_connection_walk_seconds_total",
@@ -180,6 +182,9 @@ func (e *Ejector) Run(ctx context.Context) {
 		case <-disturbed:
 			e.walkSooner(time.Now())
 		case o := <-e.results:
+			if o.Result == eject.Lost && !o.Control && probe.IsUnresolved(o.Addr.Addr()) {
+				o.Result = eject.Unresolved
+			}
 			e.probes.WithLabelValues(string(o.Result)).Inc()
 			e.detector.Probed(time.Now(), o.Probe, o.Result)
 		case <-timer.C:
@@ -489,8 +494,9 @@ func (e *Ejector) resolveFamily(ctx context.Context, f nft.Family, frontends map
 		return nil
 	}
 	found, all := make(map[netip.AddrPort]eject.Port), make(map[eject.Port]table.Usable)
+	var timeouts nft.TimeoutPolicy
 	err := e.query(ctx, f, func(t *table.Table) error {
-		e.timeouts = t.Timeouts().TCP
+		timeouts = t.Timeouts().TCP
 		ports := make(map[eject.Port]struct{})
 		for _, p := range asked {
 			ports[p] = struct{}{}
@@ -509,6 +515,7 @@ func (e *Ejector) resolveFamily(ctx context.Context, f nft.Family, frontends map
 	if err != nil {
 		return err
 	}
+	e.timeouts = timeouts
 	maps.DeleteFunc(e.targets, func(p eject.Port, _ targets) bool {
 		_, known := all[p]
 		return p.Family == f && !known

@@ -42,6 +42,34 @@ func TestSend(t *testing.T) {
 	}
 }
 
+// A neighbor that does not answer is unresolved after a probe: the endpoint
+// itself, or the router to it.
+func TestIsUnresolved(t *testing.T) {
+	nstest.Enter(t)
+	addNetwork(t)
+	link, err := netlink.LinkByName("net")
+	must.NoError(t, err)
+	must.NoError(t, netlink.RouteAdd(&netlink.Route{
+		Dst: &net.IPNet{IP: net.IPv4(203, 0, 113, 0), Mask: net.CIDRMask(24, 32)}, Gw: net.IPv4(192, 0, 2, 8),
+		LinkIndex: link.Attrs().Index,
+	}))
+	for addr, want := range map[string]bool{
+		"192.0.2.1": false, "fd01::1": false, "192.0.2.9": true, "fd01::9": true, "203.0.113.1": true,
+		"198.51.100.1": false, "fd02::1": false, // no route
+	} {
+		at := netip.MustParseAddr(addr)
+		if IsUnresolved(at) {
+			t.Errorf("%s: unresolved before the probe", addr)
+		}
+		replies := make(chan Reply, 1)
+		Ask(netip.AddrPortFrom(at, 80), eject.ProbeTimeout, func(r Reply) { replies <- r })
+		<-replies
+		if got := IsUnresolved(at); got != want {
+			t.Errorf("%s: got %v", addr, got)
+		}
+	}
+}
+
 func TestAllowed(t *testing.T) {
 	for addr, want := range map[string]bool{
 		"10.0.0.1": true, "fd00::1": true, "168.63.129.15": true,
