@@ -41,7 +41,7 @@ func (o *outage) update(k *Keeper, err error) {
 	case k.link.doubt == "" && k.state.isVerified():
 		o.since = time.Time{}
 	}
-	repairs := k.repairs.failures
+	repairs := k.repairs.vital
 	for _, kind := range []DamageKind{DamagedTable, DamagedSet, DamagedChain, DamagedRule} {
 		repairs += k.repairs.count[kind]
 	}

@@ -141,7 +141,7 @@ func (a *audit) readDamage(was *structure, found *damage) error {
 		}
 		if len(a.found) > structural {
 			found.sets[set], a.found = has.set.Count == 0, a.found[:structural]
-			found.fails = found.fails || isHalf && a.state.source.IsVital(set)
+			found.vital = found.vital || isHalf && a.state.source.IsVital(set)
 		}
 	}
 	return nil
@@ -253,8 +253,8 @@ func (k *Keeper) startRepair(found *damage) {
 		}
 		found.chains = found.chains || k.state.damaged.chains
 	}
-	if found.fails {
-		k.repairs.failures++
+	if found.vital {
+		k.repairs.vital++
 	}
 	k.unreported = true
 	if k.state.verified = -1; len(found.sets) > 0 || found.chains && k.state.have.ownChains > 0 {
@@ -406,8 +406,8 @@ type repairs struct {
 	foreign int  // link.seen at the last repair
 	again   bool // another program damages the table repeatedly
 	count   map[DamageKind]int
-	// failures is the number of repairs of rows that found a damage.fails.
-	failures int
+	// vital is the number of repairs whose damage was vital.
+	vital int
 
 	// debt is the CPU time of repairs of the structure until charged, less the
 	// share of the time that has passed.

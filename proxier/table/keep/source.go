@@ -91,10 +91,10 @@ type ProgramSource interface {
 	// up an index only if all lower ones exist. After returns the keys at which
 	// a set with indexes can have rows if the table has a row, and only then.
 	IsIndexed(*nft.Set) bool
+	After(nft.Row) []nft.Row
 	// IsVital reports whether new connections fail if the rows of a set are
 	// missing.
 	IsVital(*nft.Set) bool
-	After(nft.Row) []nft.Row
 	// Inherit returns the rows that sets filled by packets take over from a
 	// foreign table. has reports whether that table has a set.
 	Inherit(sets iter.Seq[*nft.Set], has func(name string) bool) []nft.Row

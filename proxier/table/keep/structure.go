@@ -284,9 +284,9 @@ type damage struct {
 	// that they need not be read.
 	sets   map[*nft.Set]bool
 	chains bool // chains of owners may be wrong
-	// fails reports whether at least half of the rows of a vital set were
-	// missing.
-	fails bool
+	// vital reports whether a vital set lacked half of its rows (see
+	// Source.IsVital and audit.sampleSet).
+	vital bool
 }
 
 // rows returns the rows of damaged sets.

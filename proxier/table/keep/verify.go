@@ -61,8 +61,8 @@ func (a *audit) sampleRows() error {
 
 // sampleSet compares the number of rows of a set. If the kernel does not report
 // it, it reads a few rows, to find out whether the set was flushed. isHalf
-// reports whether at least half of the rows, or of those that it read, are
-// missing.
+// reports whether at least half of the rows are missing, or half of those that
+// it read are missing or changed.
 func (a *audit) sampleSet(set *nft.Set, has int) (isHalf bool, err error) {
 	before := len(a.found)
 	if want := a.state.have.counts[set] + a.state.have.extra[set]; has >= 0 && has != want {
