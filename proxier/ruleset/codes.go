@@ -9,9 +9,10 @@ type codeDoc struct {
 }
 
 // codeDocs are the codes, in the order of the tables there: those of ANSWER, of
-// UNUSED, and of the other states of services. TestCodes writes the tables.
-// Package route has the texts and remedies of ROUTE.
-var codeDocs = [3][]codeDoc{
+// UNUSED, of ROUTE, and of the other states of services. TestCodes writes the
+// tables. The codes of ROUTE have no remedy here: package route has one for
+// each packet.
+var codeDocs = [4][]codeDoc{
 	{ // ANSWER
 		{
 			NoEndpoints, "no endpoint is ready, for several reasons",
@@ -94,7 +95,7 @@ var codeDocs = [3][]codeDoc{
 		},
 		{ConntrackFull, "connection tracking is full", "[raise the limit](alerts.md#nftproxyconntrackfull)"},
 		{
-			NotReported, "lost, and nothing here explains it: `tcpdump`, eBPF, tc, the MTU",
+			NotReported, "lost, and nothing here explains it (eBPF, tc, the MTU); watch with `tcpdump`",
 			"find what drops the packets, and remove it",
 		},
 		{
@@ -139,6 +140,20 @@ var codeDocs = [3][]codeDoc{
 			UnusedBudget, "the Service or namespace exceeds a [budget](budgets.md)",
 			"raise it, or use fewer endpoints and addresses",
 		},
+	},
+	{ // ROUTE
+		{NoRoute, "this node has no route to the endpoint, or to the client for the answer", ""},
+		{RouteForbids, "the route has the type `blackhole`, `prohibit` or `unreachable`", ""},
+		{ForwardingOff, "a [sysctl](checks.md#ip-forward) keeps this node from forwarding packets", ""},
+		{
+			ReversePath, "[`rp_filter`](checks.md#rp-filter) drops the packet: the route to its source is missing, " +
+				"or leads through another interface",
+			"",
+		},
+		{MartianSource, "the packet arrives with an address of this node as its source", ""},
+		{RouteRefused, "the kernel does not route the packet for another reason, such as a rule (`ip rule`)", ""},
+		{NoCarrier, "the interface to the endpoint has no carrier", ""},
+		{SilentNeighbour, "the endpoint or the next hop does not answer ARP or neighbour discovery", ""},
 	},
 	{ // STATE of services
 		{

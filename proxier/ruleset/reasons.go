@@ -10,8 +10,9 @@ import (
 )
 
 // All reasons of packets and endpoints that people and programs read are in
-// this file and in codes.go: their codes, their texts, and their remedies.
-// Package route has the texts and remedies of why a packet is not delivered.
+// this file and in codes.go: their codes, their texts, and their remedies,
+// except the texts and remedies of why a packet is not delivered (package
+// route).
 
 // Code identifies a reason for the fate of a packet, or why an endpoint is not
 // used. It does not change between versions.

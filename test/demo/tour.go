@@ -27,7 +27,7 @@ var tourScript string
 var keepScript string
 
 const next = `To try more: "bin/demo --keep" keeps the cluster running after the tour, and lists commands to try in
-it. docs/commands.md has all questions that bin/nftproxy answers, README.md the ways to install it.`
+it. "bin/nftproxy --help" lists the questions that it answers. README.md has the ways to install it.`
 
 // tour plays the script on a cluster.
 type tour struct {

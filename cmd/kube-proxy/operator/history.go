@@ -29,7 +29,8 @@ func newHistory() *cobra.Command {
 			"came and went, refusals, and, without a SERVICE, writes of whole tables, repairs after changes by other " +
 			"programs, and failures. Changes of a service port within a minute are one line.\n\n" +
 			"CAUSE is change (of an object), start (of the proxy), damage (by another program), resync (the periodic " +
-			"sync), node, failure, or ejection of an endpoint. TOOK is the duration of the sync.\n\n" +
+			"sync), node (a change of the node needs other sets), failure (an update failed, so everything was " +
+			"written), or ejection of an endpoint. TOOK is the duration of the sync.\n\n" +
 			"The proxy keeps the last 1,000 changes in memory. If there are more, those of the namespace with most " +
 			"are forgotten first. They end with the process.",
 		Example: "  nftproxy history --since 10m\n" +

@@ -91,36 +91,36 @@ type routeCheck struct {
 }
 
 // check looks up the routes to the endpoints of a node.
-func (r *routeCheck) check(node *answer.NodeEndpoints) error {
+func (r *routeCheck) check(at *answer.NodeEndpoints) error {
 	failed := 0
-	for _, addr := range node.Addresses {
-		cause, err := r.causeOf(addr, node.ThisNode)
+	for _, addr := range at.Addresses {
+		cause, err := r.causeOf(addr, at.ThisNode)
 		if err != nil {
 			return err
 		}
 		r.checked++
 		if cause.Code == "" {
-			if err := r.followDefault(addr, node); err != nil {
+			if err := r.followDefault(addr, at); err != nil {
 				return err
 			}
 			continue
 		}
 		failed++
 		r.causes = append(r.causes, cause)
-		r.lines = append(r.lines, describeNode(node)+cause.Text)
+		r.lines = append(r.lines, describeNode(at)+cause.Text)
 	}
-	r.cut = r.cut || failed > 1 && failed == len(node.Addresses)
+	r.cut = r.cut || failed > 1 && failed == len(at.Addresses)
 	return nil
 }
 
 // followDefault finds out whether packets to a pod of another node leave by a
 // default route. An endpoint that may be no pod can be anywhere.
-func (r *routeCheck) followDefault(addr netip.Addr, node *answer.NodeEndpoints) error {
-	isPod := node.Node != ""
+func (r *routeCheck) followDefault(addr netip.Addr, at *answer.NodeEndpoints) error {
+	isPod := at.Node != ""
 	if len(r.pods) > 0 {
 		isPod = slices.ContainsFunc(r.pods, func(p netip.Prefix) bool { return p.Contains(addr) })
 	}
-	if !isPod || node.ThisNode {
+	if !isPod || at.ThisNode {
 		return nil
 	}
 	facts, err := r.survey.Facts(route.Packet{Destination: addr, OfNode: true})
@@ -129,12 +129,12 @@ func (r *routeCheck) followDefault(addr netip.Addr, node *answer.NodeEndpoints) 
 	}
 	byDefault, err := r.survey.ByDefault(addr)
 	if !byDefault || err != nil {
-		if node.Node != "" { // otherwise it can be on this node
+		if at.Node != "" { // otherwise it can be on this node
 			r.own++
 		}
 		return err
 	}
-	line := fmt.Sprintf("%spackets to %s leave through %s", describeNode(node), addr, facts.There.Out)
+	line := fmt.Sprintf("%spackets to %s leave through %s", describeNode(at), addr, facts.There.Out)
 	if facts.There.Via.IsValid() {
 		line += fmt.Sprintf(" to the gateway %s", facts.There.Via)
 	}
@@ -142,12 +142,12 @@ func (r *routeCheck) followDefault(addr netip.Addr, node *answer.NodeEndpoints) 
 	return err
 }
 
-func describeNode(node *answer.NodeEndpoints) string {
+func describeNode(at *answer.NodeEndpoints) string {
 	switch {
-	case node.ThisNode:
+	case at.ThisNode:
 		return "this node: "
-	case node.Node != "":
-		return "node " + node.Node + ": "
+	case at.Node != "":
+		return "node " + at.Node + ": "
 	}
 	return ""
 }
@@ -162,7 +162,7 @@ func (r *routeCheck) causeOf(endpoint netip.Addr, ofThisNode bool) (ruleset.Reas
 			Code: ruleset.NoRoute,
 			Text: fmt.Sprintf("pod %s has no route of its own: packets leave this node through %s to %s", endpoint,
 				facts.There.Out, facts.There.Via),
-			Remedy: "look at the network plugin of this node, which should add the route",
+			Remedy: route.AddRoute,
 		}
 	}
 	if cause.Code != "" || err != nil {

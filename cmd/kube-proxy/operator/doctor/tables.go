@@ -157,7 +157,7 @@ func refusals(f nft.Family) ([]nft.Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	node, plan, err := probePlan(rules)
+	self, plan, err := probePlan(rules)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func refusals(f nft.Family) ([]nft.Problem, error) {
 	sources := rules.SourceSets(func(s *nft.Set) bool {
 		return slices.ContainsFunc(rows, func(r nft.Row) bool { return r.Set == s })
 	})
-	program := rules.MakeProgram(node, sources...)
+	program := rules.MakeProgram(self, sources...)
 	table := program.Table
 	table.Name = "nftproxy-probe"
 	table.Sets = append(table.Sets, rules.AffinitySet(plan))
@@ -189,7 +189,7 @@ func probePlan(rules *ruleset.Ruleset) (*cluster.Node, *ruleset.Plan, error) {
 	if f == nft.IPv6 {
 		addr = netip.MustParseAddr("2001:db8::1")
 	}
-	node := &cluster.Node{Name: "probe", IPs: []netip.Addr{addr}}
+	self := &cluster.Node{Name: "probe", IPs: []netip.Addr{addr}}
 	port := cluster.ServicePort{Name: "probe", Protocol: cluster.TCP, Port: 80, NodePort: 30000}
 	service := &cluster.Service{
 		Name: cluster.ServiceName{Namespace: "probe", Name: "probe"}, Families: []nft.Family{f},
@@ -198,14 +198,14 @@ func probePlan(rules *ruleset.Ruleset) (*cluster.Node, *ruleset.Plan, error) {
 		ExternalPolicy: cluster.PolicyLocal, Ports: []cluster.ServicePort{port},
 	}
 	endpoint := &cluster.Endpoint{
-		EndpointKey: cluster.EndpointKey{Addr: addr}, Node: node.Name, Ready: true, Serving: true,
+		EndpointKey: cluster.EndpointKey{Addr: addr}, Node: self.Name, Ready: true, Serving: true,
 		Ports: []cluster.EndpointPort{{Name: port.Name, Protocol: port.Protocol, Port: 8080}},
 	}
 	plan, err := rules.MakePlan(&ruleset.PlanInput{
-		Node: node, Service: service, Port: port, Endpoints: []*cluster.Endpoint{endpoint},
+		Node: self, Service: service, Port: port, Endpoints: []*cluster.Endpoint{endpoint},
 		Frontends: ruleset.FrontendsOf(f, service, port),
 	})
-	return node, plan, err
+	return self, plan, err
 }
 
 const (

@@ -153,9 +153,11 @@ func (l *Leg) unreachable() ruleset.Reason {
 		return reason(ruleset.RouteForbids, fmt.Sprintf("the route to %s is of type %s", l.Destination, typ),
 			fmt.Sprintf("find who added it: ip route show table all type %s", typ))
 	}
-	return reason(ruleset.NoRoute, fmt.Sprintf("this node has no route to %s", l.Destination),
-		"look at the network plugin of this node, which should add the route")
+	return reason(ruleset.NoRoute, fmt.Sprintf("this node has no route to %s", l.Destination), AddRoute)
 }
+
+// AddRoute is the remedy of a missing route.
+const AddRoute = "add the route, or look at the network plugin of this node, which should add it"
 
 // hop returns why the packet does not arrive at the next hop.
 func (f *Facts) hop() ruleset.Reason {
