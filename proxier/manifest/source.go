@@ -194,6 +194,9 @@ type Report struct {
 	// Warnings are about objects that are served in part, or not at all, but
 	// are no problems.
 	Warnings []Problem `json:"warnings,omitempty"`
+	// Invalid are the names of the files with an error. None of their objects
+	// is active.
+	Invalid []string `json:"invalid,omitempty"`
 	// Ignored are the names of other files and of folders.
 	Ignored []string `json:"ignored,omitempty"`
 
@@ -212,7 +215,11 @@ func Check(dir string, to Handler) (*Report, error) {
 	r.state.deliver(to)
 	r.Status = r.state.status(dir, r.state.problems())
 	for _, e := range snap.entries {
-		for _, w := range r.state.files[e.name].active.warnings {
+		f := r.state.files[e.name]
+		if !f.valid {
+			r.Invalid = append(r.Invalid, e.name)
+		}
+		for _, w := range f.active.warnings {
 			r.Warnings = append(r.Warnings, problem{
 				place: w.place, subject: w.subject, err: errors.New(w.text),
 			}.report(false))

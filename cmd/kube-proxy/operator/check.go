@@ -53,6 +53,7 @@ func newCheck() *cobra.Command {
 func printCheck(w io.Writer, r *check.Result, wide bool) {
 	fmt.Fprintf(w, "MANIFESTS  %s: files %d, objects %d, problems %d\n", r.Dir, r.Files, r.Objects, r.ProblemCount)
 	printList(w, "PROBLEMS", len(r.Problems), textsOf(r.Problems))
+	printList(w, "FILES WITH AN ERROR, OF WHICH NO OBJECT IS SERVED", len(r.Invalid), r.Invalid)
 	printList(w, "WARNINGS", len(r.Warnings), textsOf(r.Warnings))
 	printList(w, "IGNORED FILES AND FOLDERS", len(r.Ignored), r.Ignored)
 	fmt.Fprintln(w)

@@ -18,17 +18,22 @@ import (
 	"github.com/nftproxy/nftproxy/test/tabletest"
 )
 
-// run runs the command and returns its output. An error is written as
+// run is runRaw without what depends on the machine.
+func run(args ...string) string {
+	return conntrackMax.ReplaceAllString(warnings.ReplaceAllString(runRaw(args...), ""), "${1}MAX${2}")
+}
+
+// runRaw runs the command and returns its output. An error is written as
 //
 //	nftproxy: error
 //	exit code 1
-func run(args ...string) string {
+func runRaw(args ...string) string {
 	var out bytes.Buffer
 	config := operator.Config{Version: "v1.2.3", Stdout: &out, Stderr: &out}
 	if code := operator.Main(config, args); code != 0 {
 		fmt.Fprintf(&out, "exit code %d\n", code)
 	}
-	return conntrackMax.ReplaceAllString(warnings.ReplaceAllString(out.String(), ""), "${1}MAX${2}")
+	return out.String()
 }
 
 // warnings matches the warnings of doctor, and conntrackMax the maximum number

@@ -83,6 +83,16 @@ func TestControlCharacters(t *testing.T) {
 	}
 }
 
+// A check of doctor that fails is a reason for the state, and not repeated.
+func TestStatusListsChecksOnce(t *testing.T) {
+	tabletest.NewNode(t)
+	status := answer.ProxyStatus{Manifests: &manifest.Status{ProblemCount: 1}}
+	listen(t, answer.Status.AnsweredBy(answered[struct{}](&status, nil)))
+	if got := runRaw("status"); strings.Count(got, " manifests: ") != 1 {
+		t.Errorf("got\n%s, want the failed check manifests once", got)
+	}
+}
+
 // A proxy that accepts connections but does not answer costs the timeout.
 func TestStatusOfHungProxy(t *testing.T) {
 	tabletest.NewNode(t)

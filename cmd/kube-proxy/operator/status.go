@@ -97,7 +97,7 @@ func (s *status) judge() {
 	s.State, s.Problems = stateHealthy, problemsOf(s.Proxy)
 	for _, f := range s.Warnings {
 		if f.Result == doctor.Fail {
-			s.Problems = append(s.Problems, f.Check+": "+f.Reason)
+			s.Problems = append(s.Problems, fmt.Sprintf("%s: %s; see %s doctor", f.Check, f.Reason, Name))
 		}
 	}
 	if len(s.Problems) > 0 {

@@ -48,18 +48,21 @@ func (s *status) print(w io.Writer, wide bool) {
 		printEjected(t, p)
 	}
 	printTables(t, s.Tables)
-	if len(s.Warnings) > 0 {
-		fmt.Fprintf(t, "\nWARNINGS, see %s doctor\n", Name)
+	title := "WARNINGS, see " + Name + " doctor"
+	if wide && len(s.Warnings) > 0 {
+		fmt.Fprintf(t, "\n%s\n", title)
+		t.Flush()
+		(&doctor.Report{Findings: s.Warnings}).Print(w, true)
+		return
 	}
+	var warnings []string
 	for _, f := range s.Warnings {
-		if !wide {
-			fmt.Fprintf(t, "  %s: %s\n", f.Check, f.Reason)
+		if s.Proxy == nil || f.Result != doctor.Fail { // otherwise STATE has it
+			warnings = append(warnings, f.Check+": "+f.Reason)
 		}
 	}
+	printList(t, title, len(warnings), warnings)
 	t.Flush()
-	if wide {
-		(&doctor.Report{Findings: s.Warnings}).Print(w, true)
-	}
 }
 
 // printManifests writes the state of the folder of manifests.
