@@ -128,8 +128,8 @@ type Ejector struct {
 	rested time.Time
 	// looks is the CPU time of looks for answers, in milliseconds; narrow that
 	// of the last one in which connections of one endpoint were listed.
-	looks    *share.Rate
-	narrow   time.Duration
+	looks  *share.Rate
+	narrow time.Duration
 	// timeouts are those of TCP, as a table read them last. They are 0, which
 	// stands for the kernel's defaults, without retries.
 	timeouts nft.TimeoutPolicy
