@@ -241,7 +241,7 @@ func (d *Detector) clear(now time.Time, r *record) {
 	d.endTrial(r)
 	r.keepSome(r.tries)
 	r.restUntil = r.rest(now)
-	r.phase, r.tries, r.unresolved = watched, nil, false
+	r.phase, r.tries = watched, nil
 }
 
 // clearStrangers records that the tries of a suspect are no evidence.
@@ -295,8 +295,10 @@ func (d *Detector) putOnTrial(now time.Time, r *record) {
 	d.changed[r.Port] = struct{}{}
 }
 
-// endTrial ends the trial of an endpoint that is on trial.
+// endTrial forgets what probes found, and ends the trial of an endpoint that is
+// on trial.
 func (d *Detector) endTrial(r *record) {
+	r.unresolved = false
 	if r.isTried {
 		r.isTried = false
 		d.changed[r.Port] = struct{}{}

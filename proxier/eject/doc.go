@@ -26,12 +26,15 @@
 //	    answered, which a further look shows. It is observed for as long as
 //	    answers to other clients would take to come. A second look follows. If
 //	    the endpoint has answered any client since the first one, it is alive.
+//	    If this node cannot resolve its link-layer address, all attempts are
+//	    evidence, and it is not observed.
 //	  - Otherwise it is ejected. It is probed again, and an answer ends the
 //	    ejection.
 //	  - At the end of the ejection, a look follows, and it is on trial: it is used
-//	    again, because a network policy may drop the probes. One try that
-//	    is evidence ejects it again, for twice as long. An answer to a probe, or a
-//	    minute without evidence, ends the trial.
+//	    again, because a network policy may drop the probes. One try that is
+//	    evidence ejects it again, for twice as long. An answer to a probe, or a
+//	    minute without evidence, ends the trial. While its link-layer address is
+//	    unresolved, the ejection is extended instead.
 //
 // The identity of an endpoint contains the service port: evidence of a Service
 // never ejects an endpoint of another one. How many endpoints of a service port

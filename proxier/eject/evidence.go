@@ -49,7 +49,7 @@ const (
 	// less often than rare (per second) are as one client.
 	observedAnswers = 3
 	maxObserved     = 30 * time.Second
-	trialOfNew      = 10 * time.Second // of an endpoint that has answered nobody
+	trialOfNew      = 10 * time.Second // of an endpoint that has not answered any client
 	rare            = 1.0 / 50
 )
 

@@ -8,10 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsUnresolved reports whether this node tries in vain to resolve the
-// link-layer address of the endpoint, or of the router to it: packets to it end
-// here, and no policy is the cause. It reads the network namespace of the
-// calling thread. It returns false if that cannot be told.
+// IsUnresolved reports whether this node fails to resolve the link-layer
+// address of an endpoint, or of the router to it (ARP, neighbor discovery):
+// packets to the endpoint end here, and a network policy does not cause that.
+// It reads the network namespace of the calling thread. If the state is
+// unknown, it returns false.
 func IsUnresolved(endpoint netip.Addr) bool {
 	routes, err := netlink.RouteGet(endpoint.AsSlice())
 	if err != nil || len(routes) == 0 {

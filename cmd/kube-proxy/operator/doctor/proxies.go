@@ -127,8 +127,8 @@ func checkAPIServer(n *host, api *apiclient.ContactState) Finding {
 		return skipped("the proxy has not sent a request yet")
 	case api.Answered.IsZero() && api.ViaService:
 		return fail("the API server has never answered at the ClusterIP of the Service kubernetes, which needs the "+
-			"rules of a service proxy: "+api.Error, "set an address that works without them, such as that of a "+
-			"control-plane node or of the load balancer before it (apiServer of the chart, or the kubeconfig)")
+			"rules of a service proxy: "+api.Error, "set an address that works without these rules, such as the "+
+			"address of a control-plane node or of its load balancer (apiServer of the chart, or the kubeconfig)")
 	case api.Answered.IsZero():
 		return fail("the API server has never answered: "+api.Error, remedy)
 	case api.Failed.After(api.Answered):
