@@ -68,6 +68,26 @@ func TestPulse(t *testing.T) {
 	}
 }
 
+// After a commit of another program, the time of the next poll is random.
+func TestPulseIsRandom(t *testing.T) {
+	now := time.Now()
+	p := &pulse{calm: calm.New(now)}
+	for _, c := range []struct{ isNew, varies bool }{{false, false}, {true, true}} {
+		p.isNew = c.isNew
+		first, varies := p.next(now), false
+		for range 100 {
+			next := p.next(now)
+			varies = varies || !next.Equal(first)
+			if next.After(now.Add(pollPeriod)) {
+				t.Errorf("after a commit %v: polls after %v", c.isNew, next.Sub(now))
+			}
+		}
+		if varies != c.varies {
+			t.Errorf("after a commit %v: the time varies: %v", c.isNew, varies)
+		}
+	}
+}
+
 // The pulse polls until its context ends.
 func TestPulseRuns(t *testing.T) {
 	t.Parallel()
